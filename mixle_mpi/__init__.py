@@ -1,0 +1,66 @@
+"""mixle_mpi: composable probability models, fitted by EM on a grid of MPI ranks.
+
+Names are imported when they are first used, so that `--help` is fast and a login node needs no MPI.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Bernoulli": "families.bernoulli",
+    "Categorical": "families.categorical",
+    "Exponential": "families.exponential",
+    "Gaussian": "families.gaussian",
+    "MultivariateGaussian": "families.multivariate_gaussian",
+    "Poisson": "families.poisson",
+    "Composite": "models.composite",
+    "Record": "models.composite",
+    "Mixture": "models.mixture",
+    "Optional": "models.optional",
+    "DecompAxis": "contract.decomposition",
+    "Decomposition": "contract.decomposition",
+    "ReductionOp": "contract.decomposition",
+    "decomposition_for": "contract.decomposition",
+    "DataError": "contract.errors",
+    "ModelError": "contract.errors",
+    "NumericalError": "contract.errors",
+    "DeviceSpec": "planning.resources",
+    "Resources": "planning.resources",
+    "Result": "execution.result",
+    "optimize": "execution.em",
+    "load": "execution.saved",
+}
+__all__ = [*_HOME, "__version__"]
+
+if TYPE_CHECKING:
+    from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, ReductionOp, decomposition_for
+    from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
+    from mixle_mpi.execution.em import optimize
+    from mixle_mpi.execution.result import Result
+    from mixle_mpi.execution.saved import load
+    from mixle_mpi.families.bernoulli import Bernoulli
+    from mixle_mpi.families.categorical import Categorical
+    from mixle_mpi.families.exponential import Exponential
+    from mixle_mpi.families.gaussian import Gaussian
+    from mixle_mpi.families.multivariate_gaussian import MultivariateGaussian
+    from mixle_mpi.families.poisson import Poisson
+    from mixle_mpi.models.composite import Composite, Record
+    from mixle_mpi.models.mixture import Mixture
+    from mixle_mpi.models.optional import Optional
+    from mixle_mpi.planning.resources import DeviceSpec, Resources
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'mixle_mpi' has no attribute {name!r}")
+    value = vars(importlib.import_module(f"mixle_mpi.{_HOME[name]}"))[name]
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,198 @@
+"""The command `fit`: a run file in, a fitted model and its record out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import time
+import warnings
+from pathlib import Path
+
+from mixle_mpi.commands import settings as run_file
+from mixle_mpi.commands.ending import DONE, NOT_CONVERGED, NUMERICAL, run, say
+from mixle_mpi.commands.parser import Parser
+from mixle_mpi.contract.errors import ModelError, NumericalError
+
+NAME = "mixle_mpi.fit"
+EPILOG = """Alone, the fit runs in this process and needs no MPI; under a launcher on all its ranks:
+
+  mpirun -n 4 python -m mixle_mpi.fit examples/penguins.toml --grid 2x2 --out runs/penguins
+
+Exit codes: 0 done; 1 unforeseen error; 2 usage, run file or data; 4 numerical failure, or the log likelihood fell;
+5 not converged, with --require-convergence; 74 input or output failed."""
+
+
+class Override(argparse.Action):
+    """An option that stands for one key of the run file: collected in the order of the command line."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if self.dest == "option":
+            key, equals, text = values.partition("=")
+            written = f"{option_string} {values}"
+            if not equals:
+                parser.error(f"{written}: write -o key=value, as in -o fit.max_iter=50")
+            value = run_file.parse_value(written, text)
+        elif self.nargs == 0:
+            written, key, value = option_string, self.dest, True
+        else:
+            written, key = f"{option_string} {values}", self.dest
+            words = run_file.BY_KEY[key].check("x") is None or key == "fit.grid"
+            value = values if words else run_file.parse_value(written, values)
+        namespace.overrides.append((written, key, value))
+
+
+def parser(speaks: bool) -> Parser:
+    """The command line of `fit`."""
+    p = Parser(speaks=speaks, prog="python -m mixle_mpi.fit", description="Fit the model of a run file by EM.",
+               epilog=EPILOG)  # fmt: skip
+    p.set_defaults(overrides=[])
+    p.add_argument("run_file", nargs="?", metavar="RUN.toml")
+    p.add_argument("--demo", action="store_true", help="the packaged example, with no file at all")
+    flags = {
+        "--data": "data.path", "--out": "output.dir", "--grid": "fit.grid", "--cut": "fit.cut",
+        "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init", "--seed": "fit.seed",
+        "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
+        "--every": "output.every", "--quiet": "output.quiet",
+    }  # fmt: skip
+    for flag, key in flags.items():
+        setting = run_file.BY_KEY[key]
+        shape = {"metavar": setting.metavar or "N"} if setting.default is not False else {"nargs": 0}
+        p.add_argument(flag, dest=key, action=Override, help=f"{key}: {setting.help}", **shape)
+    p.add_argument("-o", dest="option", action=Override, metavar="KEY=VALUE",
+                   help="any key of the run file, as in -o model.components=4")  # fmt: skip
+    p.add_argument("--overwrite", action="store_true", help="replace the result in the output directory")
+    p.add_argument("--print-config", action="store_true", help="print the effective run file and stop")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run(NAME, parser, work, argv)
+
+
+def read_settings(options: argparse.Namespace) -> dict[str, dict]:
+    """The effective settings. Raises ModelError, OSError."""
+    if options.demo == (options.run_file is not None):
+        raise ModelError("give a run file or --demo, not both" if options.demo else "a run file is needed, or --demo")
+    path = None if options.demo else Path(options.run_file)
+    return run_file.effective(path, options.overrides, "demo" if options.demo else "")
+
+
+def work(options: argparse.Namespace, world, threads: int) -> int:
+    """Fit, print and save; the exit code. Collective."""
+    began = time.perf_counter()
+    from mixle_mpi.data.table import on_first
+    from mixle_mpi.models.specification import build
+
+    first = world.rank == 0
+    settings = on_first(world, lambda: read_settings(options))
+    model = build(settings["model"])
+    shape = check_fit(settings["fit"], model, world)
+    if options.print_config:
+        if first:
+            say(run_file.to_toml(settings).rstrip())
+        return DONE
+
+    from mixle_mpi.execution.grid import mpi_grid, serial_grid
+    from mixle_mpi.report.lines import Progress, begun_lines, ended_lines, start_lines, warn_crowded
+    from mixle_mpi.report.output import Output
+
+    quiet = settings["output"]["quiet"]
+    output = Output(Path(settings["output"]["dir"]))
+    on_first(world, lambda: output.open(run_file.to_toml(settings), options.overwrite))
+    ranks = world.allgather(this_process(threads))
+    progress = Progress(settings["output"]["every"])
+    if first:
+        warn_crowded(ranks)
+        if not quiet:
+            say("\n".join([*start_lines(ranks), *begun_lines(settings, shape)]))
+
+    def callback(iteration):
+        if first:
+            output.add(iteration)
+            if not quiet:
+                progress.show(iteration)
+
+    mpi = world.size > 1 or settings["fit"]["backend"] == "mpi"
+    with mpi_grid(*shape) if mpi else serial_grid() as grid:
+        try:
+            result = fit_on(grid, settings, model, callback)
+        except NumericalError as error:
+            if first:  # without agreement: the others may not have failed
+                output.failed(str(error), settings["fit"], shape, NUMERICAL)
+            raise
+        saving = time.perf_counter()
+        on_first(grid.world, lambda: output.save(result.model))
+        ended = time.perf_counter()
+        result.seconds["output"] += ended - saving
+        seconds = slowest(grid.world, result.seconds | {"total": ended - began})
+        code = code_of(result, settings["fit"])
+        on_first(grid.world, lambda: output.done(result, settings["fit"], seconds, code))
+    if first:
+        warn(result, settings["fit"])
+        if not quiet:
+            say("\n".join(ended_lines(result, seconds, world.size, output.directory)))
+    return code
+
+
+def check_fit(fit: dict, model, world) -> tuple[int, int]:
+    """The shape of the grid, D and M. Raises ModelError for a setting that these ranks or this model cannot have."""
+    from mixle_mpi.execution.em import check_options
+    from mixle_mpi.execution.grid import check_shape
+    from mixle_mpi.execution.load import parse_grid
+    from mixle_mpi.execution.shard import check_cut
+
+    check_options(model, fit["max_iter"], tolerance(fit), fit["starts"], fit["impossible"], "replicated")
+    if fit["backend"] == "local" and world.size > 1:
+        raise ModelError(f'backend = "local" is one process, but there are {world.size} ranks')
+    shape = parse_grid(fit["grid"], world.size)
+    check_shape(*shape, world.size)
+    if "cut" in fit:
+        check_cut(model, fit["cut"])
+    return shape
+
+
+def tolerance(fit: dict) -> float | None:
+    """`tol` as `optimize` takes it."""
+    return None if fit["tol"] == "none" else float(fit["tol"])
+
+
+def fit_on(grid, settings: dict, model, callback):
+    """The `Result` of the fit on a grid. Collective."""
+    from mixle_mpi.execution.em import fit
+
+    asked = settings["fit"]
+    return fit(
+        settings["data"]["path"], model, grid, cut=asked.get("cut"), max_iter=asked["max_iter"],
+        tol=tolerance(asked), init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
+        callback=callback,
+    )  # fmt: skip
+
+
+def this_process(threads: int) -> tuple[str, int, int, int]:
+    """Host, cores that this process may use, cores of the host, threads."""
+    return socket.gethostname(), len(os.sched_getaffinity(0)), os.cpu_count() or 1, threads
+
+
+def slowest(world, seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds by phase, of the slowest rank in each. Collective."""
+    everyone = world.allgather(seconds)
+    return {phase: max(own[phase] for own in everyone) for phase in seconds}
+
+
+def code_of(result, fit: dict) -> int:
+    """The exit code of a fit that came to an end."""
+    if result.status == "decreased":
+        return NUMERICAL
+    return NOT_CONVERGED if fit["require_convergence"] and not result.converged else DONE
+
+
+def warn(result, fit: dict) -> None:
+    """Warn of what a user must not overlook in a result."""
+    if result.status == "decreased":
+        warnings.warn(f"the log likelihood fell after iteration {result.n_iter - 1}: the result is not a maximum")
+    if result.status == "max_iter" and fit["tol"] != "none":
+        warnings.warn(f"not converged after {result.n_iter} iterations; raise fit.max_iter or fit.tol")
+    if result.impossible:
+        warnings.warn(f"{result.impossible} rows of probability zero under every component were left out")

@@ -1,0 +1,61 @@
+"""What the environment says before MPI and numpy are loaded: who launched this process, how many threads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+# Open MPI and PRRTE, MPICH and its kin (Intel, Cray), MVAPICH, any launcher that speaks PMIx
+RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process of a parallel job, as its launcher numbers it; `size` is None where only MPI knows it."""
+
+    rank: int
+    size: int | None
+
+
+def launch(environment=os.environ) -> Launch | None:
+    """How this process was launched; None without a launcher, as on a login node."""
+    rank = _first(RANK, environment)
+    size = _first(SIZE, environment)
+    # the script of a batch job has SLURM_PROCID as well; only in a step has srun launched the process
+    if "SLURM_STEP_ID" in environment and environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        rank = _number("SLURM_PROCID", environment) if rank is None else rank
+        size = _number("SLURM_STEP_NUM_TASKS", environment) if size is None else size
+    if rank is None and size is None:
+        return None
+    return Launch(rank or 0, size)
+
+
+def default_threads(environment=os.environ) -> int:
+    """Set the thread variables that are unset to 1, and return the threads of this process.
+
+    To be called before numpy is imported: the BLAS reads them once.
+    """
+    for name in THREADS:
+        environment.setdefault(name, "1")
+    numbers = [_number(name, environment) for name in THREADS]
+    return max([n for n in numbers if n is not None], default=1)
+
+
+def _first(names: tuple[str, ...], environment) -> int | None:
+    found = (_number(name, environment) for name in names)
+    return next((n for n in found if n is not None), None)
+
+
+def _number(name: str, environment) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,103 @@
+"""The command `score`: log density, likeliest component and posterior of every row, as CSV."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from mixle_mpi.commands.ending import DONE, run, say
+from mixle_mpi.commands.parser import Parser
+from mixle_mpi.contract.errors import ModelError
+
+NAME = "mixle_mpi.score"
+EPILOG = """The file has one line a row of the data, in their order: row (the first is 0), log_density (nats) and, where
+the root or the node at --path is a mixture, component (the likeliest) and p_0, p_1, ... (the posterior). Numbers
+read back to the last bit. A row of probability zero has log_density -inf and no posterior.
+
+  mpirun -n 4 python -m mixle_mpi.score runs/penguins examples/penguins.csv --out posteriors.csv"""
+
+
+def parser(speaks: bool) -> Parser:
+    """The command line of `score`."""
+    p = Parser(speaks=speaks, prog="python -m mixle_mpi.score",
+               description="Log densities and posteriors of all rows under a saved model.", epilog=EPILOG)  # fmt: skip
+    p.add_argument("model", metavar="MODEL_DIR", help="directory that fit or Node.save wrote")
+    p.add_argument("data", metavar="DATA", help="a .csv or .npy file")
+    p.add_argument("--out", required=True, metavar="FILE", help="the CSV file to write")
+    p.add_argument("--path", metavar="PATH", help="the mixture whose posterior is written, by default the root")
+    p.add_argument("--quiet", action="store_true", help="print warnings and errors only")
+    p.add_argument("--overwrite", action="store_true", help="replace FILE")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run(NAME, parser, work, argv)
+
+
+def work(options: argparse.Namespace, world, threads: int) -> int:
+    """Score, write and print; the exit code. Collective."""
+    began = time.perf_counter()
+    import numpy as np
+
+    from mixle_mpi.data.table import agree, on_first
+    from mixle_mpi.execution.evaluate import executor_for, mixture_at
+    from mixle_mpi.execution.grid import mpi_grid, serial_grid
+    from mixle_mpi.execution.saved import load
+    from mixle_mpi.models.mixture import Mixture
+    from mixle_mpi.report.rows import SharedFile
+
+    out, sums = Path(options.out), np.zeros(2)
+    on_first(world, lambda: check_output(out, options.overwrite))
+    agree(world, lambda: load(options.model))
+    model = load(options.model)
+    with mpi_grid(world.size, 1) if world.size > 1 else serial_grid() as grid:
+        executor, total = executor_for(model, options.data, grid)
+        bank = None
+        if options.path is not None or isinstance(model, Mixture):
+            bank = mixture_at(executor, options.path or "")
+        with SharedFile(out, grid.world) as file:
+            agree(grid.world, lambda: write_rows(executor, bank, file, sums))
+            file.finish()
+        grid.world.allreduce(sums)
+    if world.rank == 0 and not options.quiet:
+        say("\n".join(summary(total, int(sums[1]), float(sums[0]), out, time.perf_counter() - began)))
+    return DONE
+
+
+def write_rows(executor, bank, file, sums) -> None:
+    """Write the lines of this rank's rows; add to `sums` (2,) log likelihood and number of the possible ones."""
+    import numpy as np
+
+    from mixle_mpi.execution.evaluate import scored_tiles
+    from mixle_mpi.report.rows import header, row_lines
+
+    if executor.grid.world.rank == 0:
+        file.write(header(0 if bank is None else bank.node.num_components))
+    for first, scores, posterior in scored_tiles(executor, bank):
+        file.write(row_lines(executor.source.first + first, scores, posterior))
+        possible = scores[scores > -np.inf]
+        sums += possible.sum(), len(possible)
+
+
+def check_output(out: Path, overwrite: bool) -> None:
+    """Refuse a file that is there, a directory, or a place that cannot be written."""
+    if out.is_dir():
+        raise ModelError(f"{out} is a directory; --out is the file to write")
+    if out.exists() and not overwrite:
+        raise ModelError(f"{out} exists; --overwrite replaces it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise PermissionError(13, os.strerror(13), str(out.parent))
+
+
+def summary(total: int, possible: int, log_likelihood: float, out: Path, seconds: float) -> list[str]:
+    """Rows, total log likelihood, mean per row, and the rows that are impossible."""
+    mean = log_likelihood / possible if possible else float("nan")
+    lines = [f"{total} rows: log likelihood {log_likelihood:.6f}, {mean:.10f} per row"]
+    if possible < total:
+        none = total - possible
+        lines.append(f"{none} of the rows have probability zero (log_density -inf) and are not in the sums")
+    return [*lines, f"{seconds:.2f} s; written to {out}"]

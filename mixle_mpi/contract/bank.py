@@ -1,0 +1,111 @@
+"""The compiled form of a node: many parameter sets, evaluated on the same rows.
+
+A bank evaluates `members` parameter sets. Scores and weights are arrays (members, n), rows last. `score`
+and `accumulate` are generators: a node that is cut over model shards yields a `Partial` and is
+resumed with the reduced value. They return by `return`, so a parent writes `yield from`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mixle_mpi.contract.decomposition import Partial
+from mixle_mpi.contract.layout import Matrix, Views
+from mixle_mpi.contract.path import Path
+from mixle_mpi.contract.tile import Tile
+
+if TYPE_CHECKING:
+    from mixle_mpi.contract.node import Node
+
+Scoring = Generator[Partial, np.ndarray, np.ndarray]
+Accumulating = Generator[Partial, np.ndarray, None]
+
+
+class Bank:
+    """Base of all banks.
+
+    Attributes
+    ----------
+    nodes : the node of each member of the whole model; the first, `node`, carries what they have in common
+    path : unique, readable; `*` stands for every member
+    members : (m,) int64, the numbers of the members held here among all members of the whole model
+    total_members : how many the whole model has
+    exclusive : (m,) bool, whether no other model shard holds the member
+    """
+
+    def __init__(
+        self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray
+    ):
+        self.nodes = nodes
+        self.node = nodes[0]
+        self.path = str(path)
+        self.members = members
+        self.total_members = total_members
+        self.exclusive = exclusive
+
+    @property
+    def size(self) -> int:
+        """Number of members held here."""
+        return len(self.members)
+
+    def children(self) -> tuple[Bank, ...]:
+        return ()
+
+    def stand_alone(self) -> Bank:
+        """Tell the bank that no parent evaluates parts of it with siblings."""
+        return self
+
+    def walk(self):
+        """This bank and all below it, in tree order."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+    def matrices(self) -> list[Matrix]:
+        """The matrices of this bank alone."""
+        return []
+
+    def prepare(self, theta: Views) -> None:
+        """Derive from new parameters what kernels read. Once an iteration."""
+
+    def begin(self, stats: Views) -> None:
+        """Start a pass over the data that adds to these statistics."""
+
+    def score(self, tile: Tile) -> Scoring:
+        """Log densities (members, n) of the tile's rows; the array is scratch that the caller may overwrite."""
+        raise TypeError(f"{type(self).__name__} does not define score")
+
+    def accumulate(self, tile: Tile, weights: np.ndarray) -> Accumulating:
+        """Add the tile's statistics with posterior weights (members, n), which are only read."""
+        raise TypeError(f"{type(self).__name__} does not define accumulate")
+
+    def finish(self) -> None:
+        """End the pass: statistics kept elsewhere are added to the vector."""
+
+    def maximize(self, theta: Views, stats: Views, new: Views) -> None:
+        """Write the maximising parameters to `new`; members without weight keep their values."""
+
+    def start(self, new: Views, stats: Views) -> None:
+        """Write parameters to start from to `new`, given the statistics of starting responsibilities."""
+
+    def given(self, theta: Views) -> None:
+        """Overwrite in `theta` the parameters that the user gave in the nodes that were compiled."""
+
+    def log_prior(self, theta: Views, first: bool) -> float:
+        """Log prior density of the members held here alone and, on the `first` model shard, of the others."""
+        return 0.0
+
+    def restore(self, member: int, theta: Views) -> Node:
+        """The node of one member (its local number), with parameters in the user's units."""
+        raise TypeError(f"{type(self).__name__} does not define restore")
+
+    def num_free(self) -> int:
+        """Free parameters of all members of the whole model, this bank alone."""
+        return 0
+
+    def tile_width(self) -> int:
+        """Float64 values of scratch for each row of a tile, this bank alone."""
+        return self.size

@@ -1,0 +1,246 @@
+"""Base of the leaves. A family declares its fields and a few functions of arrays; the rest is derived.
+
+Parameters are kept twice: in the user's units on the node, and in encoded units (columns shifted and
+scaled) in the flat buffer. Functions that take `theta` get encoded units, one array (members, *shape)
+for each parameter field.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Hashable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mixle_mpi.contract.columns import Encoding, SlotKey
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.fields import Constraint, Param, Stat, shape_of
+from mixle_mpi.contract.node import Bindings, Node
+from mixle_mpi.contract.scope import Scope
+
+Theta = dict[str, np.ndarray]
+
+
+class Family(Node):
+    """A leaf: a distribution of one column, or of a vector of columns.
+
+    Class attributes
+    ----------------
+    params, stats : declared fields. The stats of a natural family are "weight" and then its features,
+        in the order of `features`
+    kind : "natural" (T(x) @ eta), "table" (look-up by label) or "own" (the family's own arithmetic)
+    slot : how the columns are encoded: "plain", "centred" (shifted and scaled) or "label"
+    """
+
+    params: ClassVar[dict[str, Param]] = {}
+    stats: ClassVar[dict[str, Stat]] = {}
+    kind: ClassVar[str] = "natural"
+    slot: ClassVar[str] = "plain"
+
+    encoding: Encoding | None = None
+
+    def __init__(self, values: dict[str, Any], *, fixed: bool = False):
+        self.values = {name: self._checked(name, value) for name, value in values.items()}
+        self.fixed = bool(fixed)
+        if self.fixed and any(v is None for v in self.values.values()):
+            raise ModelError(f"{self.type_name()}: fixed=True needs all of {', '.join(self.values)}")
+
+    def __getattr__(self, name: str):
+        values = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    # -- shape and place ---------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int | None:
+        return 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The named sizes that the shapes of fields use."""
+        return {}
+
+    def place(self, scope: Scope) -> Node:
+        placed = copy.copy(self)
+        placed.columns = scope.exactly(self.width or len(scope.names), self.type_name())
+        return placed
+
+    @property
+    def slot_key(self) -> SlotKey:
+        return SlotKey(self.slot, self.columns)
+
+    @property
+    def base_key(self) -> tuple:
+        """The key of the encoded base measure."""
+        return ("base", self.columns, self.type_name())
+
+    def bind(self, bindings: Bindings) -> Node:
+        bound = copy.copy(self)
+        bound.encoding = bindings[self.slot_key]
+        return bound
+
+    def signature(self) -> Hashable:
+        return (type(self), self.columns, self.fixed, tuple(sorted(self.options().items())), *self.sizes.values())
+
+    def options(self) -> dict[str, Any]:
+        return {"fixed": True} if self.fixed else {}
+
+    def compile(self, nodes, path, members, total, exclusive, cuts):
+        from mixle_mpi.families.leaf import LeafBank
+
+        return LeafBank(nodes, path, members, total, exclusive)
+
+    def _checked(self, name: str, value: Any):
+        """A parameter value given by the user, as a float or float64 array. Raises ModelError."""
+        if value is None:
+            return None
+        where = f"{self.type_name()}: {name} = {value!r}"
+        try:
+            array = np.array(value, dtype=float)
+        except (TypeError, ValueError):
+            raise ModelError(f"{where} is not a number") from None
+        field = self.params[name]
+        if array.ndim != len(field.shape):
+            raise ModelError(f"{where} has {array.ndim} dimensions, not {len(field.shape)}")
+        if not np.isfinite(array).all():
+            raise ModelError(f"{where} is not finite")
+        allowed = {
+            "positive": lambda: (array > 0).all(),
+            "interval": lambda: ((array >= 0) & (array <= 1)).all(),
+            "simplex": lambda: (array >= 0).all() and abs(array.sum() - 1) < 1e-8,
+            "psd": lambda: np.allclose(array, array.T, rtol=1e-10) and (np.linalg.eigvalsh(array) > 0).all(),
+        }.get(field.constraint.name, lambda: True)
+        if not allowed():
+            meaning = {"interval": "in [0, 1]", "psd": "a symmetric positive definite matrix",
+                       "simplex": "a set of probabilities that add up to 1"}  # fmt: skip
+            raise ModelError(f"{where} is not {meaning.get(field.constraint.name, field.constraint.name)}")
+        return float(array) if array.ndim == 0 else array
+
+    # -- data --------------------------------------------------------------------------------------
+
+    def support(self, x: np.ndarray) -> np.ndarray | None:
+        """Which rows of x (d, n), as read, have positive density; None for all of them."""
+        return None
+
+    def support_text(self) -> str:
+        """What the support is, for messages."""
+        return "finite numbers"
+
+    def base(self, x: np.ndarray) -> np.ndarray | None:
+        """Log base measure (n,) of x (d, n), as read: the part of the log density without parameters."""
+        return None
+
+    # -- natural families --------------------------------------------------------------------------
+
+    def features(self, x: np.ndarray, present: np.ndarray, out: np.ndarray) -> None:
+        """Sufficient statistics T(x) of x (d, n), encoded, into out (s, n); 0 where `present` (n,) is 0."""
+        raise TypeError(f"{type(self).__name__} is not a natural family")
+
+    def natural(self, theta: Theta) -> tuple[np.ndarray, np.ndarray]:
+        """Natural parameters (members, s) and constants (members,): log p = constant + T(x) . eta."""
+        raise TypeError(f"{type(self).__name__} is not a natural family")
+
+    # -- table and own families --------------------------------------------------------------------
+
+    def prepare(self, theta: Theta):
+        """What the kernel reads: for a table family the log table (members, levels + 2), see `look_up`."""
+        raise TypeError(f"{type(self).__name__} is a natural family")
+
+    def score(self, prepared, x: np.ndarray, out: np.ndarray) -> None:
+        """Add log densities of x (d, n), encoded, to out (members, n). Own families only."""
+        raise TypeError(f"{type(self).__name__} is not an own family")
+
+    def accumulate(self, prepared, x: np.ndarray, weights: np.ndarray, stats: Theta) -> None:
+        """Add the statistics of x (d, n) with weights (members, n) to stats. Own families only."""
+        raise TypeError(f"{type(self).__name__} is not an own family")
+
+    # -- estimation --------------------------------------------------------------------------------
+
+    def maximize(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
+        """Maximising parameters, from statistics with positive weight.
+
+        `about` is (members, d): where the moments in `stats` were taken about, for families with a
+        residual form; None for the others. Raises NumericalError when no maximum exists.
+        """
+        raise TypeError(f"{type(self).__name__} does not define maximize")
+
+    def weight(self, stats: Theta) -> np.ndarray:
+        """Posterior weight (members,) of the observed rows."""
+        return stats["weight"]
+
+    def default(self) -> Theta:
+        """One member's encoded parameters, from the encoding alone: where a member without rows starts."""
+        raise TypeError(f"{type(self).__name__} does not define default")
+
+    def soften(self, theta: Theta) -> Theta:
+        """Move starting parameters off the border, where EM could never leave it."""
+        return theta
+
+    def log_prior(self, theta: Theta) -> np.ndarray | float:
+        """Log prior density (members,), or 0 where there is no prior."""
+        return 0.0
+
+    def encode_values(self, values: dict[str, Any]) -> dict[str, Any]:
+        """One member's parameters in encoded units, from the user's units; None stays None."""
+        return values
+
+    def decode_values(self, values: Theta) -> dict[str, Any]:
+        """One member's parameters in the user's units, from encoded units."""
+        return values
+
+    def with_values(self, theta: Theta) -> Family:
+        """A copy with one member's parameters, given in encoded units."""
+        node = copy.copy(self)
+        values = self.decode_values({k: np.array(v) for k, v in theta.items()})
+        node.values = {k: float(v) if np.ndim(v) == 0 else np.array(v) for k, v in values.items()}
+        return node
+
+    def sample_rows(self, rng: np.random.Generator, n: int) -> list[np.ndarray]:
+        """`n` draws in the user's units: one array (n,) for each column."""
+        raise TypeError(f"{type(self).__name__} does not define sample_rows")
+
+    # -- derived -----------------------------------------------------------------------------------
+
+    def param_shapes(self, shared: bool) -> dict[str, tuple[int, ...]]:
+        return {n: shape_of(f.shape, self.sizes) for n, f in self.params.items() if f.shared == shared}
+
+    def stat_shapes(self, shared: bool) -> dict:
+        return {n: (f.combine, shape_of(f.shape, self.sizes)) for n, f in self.stats.items() if f.shared == shared}
+
+    @property
+    def num_features(self) -> int:
+        """Number of features T_j, without the weight."""
+        return sum(math.prod(shape) for n, (_, shape) in self.stat_shapes(False).items() if n != "weight")
+
+    def num_free(self) -> tuple[int, int]:
+        """Free parameters of one member, and of the row that members share."""
+        if self.fixed:
+            return 0, 0
+        own, shared = (
+            sum(self.params[n].constraint.num_free(s) for n, s in self.param_shapes(share).items())
+            for share in (False, True)
+        )
+        return own, shared
+
+
+def constraint_of(family: Family, name: str) -> Constraint:
+    """The constraint of one parameter field."""
+    return family.params[name].constraint
+
+
+class ResidualFamily(Family):
+    """A Gaussian family: natural where that keeps its digits, otherwise about each member's mean."""
+
+    slot = "centred"
+
+    def residual(self, theta: Theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means (members, d); precisions (members, d) or whitening matrices (members, d, d); constants (members,)."""
+        raise TypeError(f"{type(self).__name__} does not define residual")
+
+    def feature_extent(self) -> np.ndarray:
+        """max |T_j| over all rows, (s,), encoded."""
+        raise TypeError(f"{type(self).__name__} does not define feature_extent")

@@ -1,0 +1,127 @@
+"""The flat buffers: every parameter of the local tree in one vector, every statistic in another.
+
+A bank declares matrices. A matrix has a row for each entity (member, component) that the shard
+holds; its fields are ranges of columns. `Layout` places the matrices one after another and hands out
+named views, so that one collective, one checkpoint array and one comparison of bytes cover the tree.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mixle_mpi.contract.fields import Combine
+
+Views = dict[str, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A row for each entity that this shard holds, of `total_rows` in the whole model.
+
+    `rows` are the whole model's row numbers, ascending; `exclusive` tells which rows no other model
+    shard holds. `params` and `stats` map a field's name to the shape of one row's value.
+    """
+
+    name: str
+    rows: np.ndarray
+    total_rows: int
+    exclusive: np.ndarray
+    params: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    stats: dict[str, tuple[Combine, tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def param_width(self) -> int:
+        return sum(math.prod(shape) for shape in self.params.values())
+
+    def stat_width(self, combine: Combine) -> int:
+        return sum(math.prod(shape) for how, shape in self.stats.values() if how is combine)
+
+
+class Layout:
+    """Where each matrix lies in the flat parameter and statistics vectors.
+
+    The statistics vector has three segments, for the fields that combine by SUM, MIN and MAX; the last
+    two are usually empty. All vectors are float64 and rows are contiguous.
+    """
+
+    def __init__(self, matrices: list[Matrix]):
+        self.matrices = matrices
+        self.num_params = 0
+        self._param_start: dict[str, int] = {}
+        for m in matrices:
+            if m.name in self._param_start:
+                raise ValueError(f"two matrices are named {m.name!r}")
+            self._param_start[m.name] = self.num_params
+            self.num_params += len(m.rows) * m.param_width
+        self._stat_start: dict[tuple[str, Combine], int] = {}
+        self.segments: dict[Combine, slice] = {}
+        at = 0
+        for combine in Combine:
+            start = at
+            for m in matrices:
+                self._stat_start[m.name, combine] = at
+                at += len(m.rows) * m.stat_width(combine)
+            self.segments[combine] = slice(start, at)
+        self.num_stats = at
+
+    def empty_stats(self) -> np.ndarray:
+        """A statistics vector, (num_stats,), of nothing: zeros, and infinities for bounds."""
+        stats = np.empty(self.num_stats)
+        self.clear(stats)
+        return stats
+
+    def clear(self, stats: np.ndarray) -> None:
+        """Make a statistics vector that of no rows, in place."""
+        stats[self.segments[Combine.SUM]] = 0.0
+        stats[self.segments[Combine.MIN]] = np.inf
+        stats[self.segments[Combine.MAX]] = -np.inf
+
+    def param_views(self, vector: np.ndarray) -> Views:
+        """Matrix name -> field name -> view (rows, *shape) of a (num_params,) vector."""
+        views: Views = {}
+        for m in self.matrices:
+            start, n, width = self._param_start[m.name], len(m.rows), m.param_width
+            matrix = vector[start : start + n * width].reshape(n, width)
+            views[m.name] = _columns(matrix, m.params)
+        return views
+
+    def stat_views(self, vector: np.ndarray) -> Views:
+        """Matrix name -> field name -> view (rows, *shape) of a (num_stats,) vector."""
+        views: Views = {}
+        for m in self.matrices:
+            views[m.name] = {}
+            for combine in Combine:
+                start, n, width = self._stat_start[m.name, combine], len(m.rows), m.stat_width(combine)
+                matrix = vector[start : start + n * width].reshape(n, width)
+                fields = {name: shape for name, (how, shape) in m.stats.items() if how is combine}
+                views[m.name] |= _columns(matrix, fields)
+        return views
+
+    def param_rows(self, vector: np.ndarray, name: str) -> np.ndarray:
+        """The matrix of one name as a (rows, param_width) view of a (num_params,) vector."""
+        m = next(m for m in self.matrices if m.name == name)
+        start, n, width = self._param_start[name], len(m.rows), m.param_width
+        return vector[start : start + n * width].reshape(n, width)
+
+    def shared_params(self) -> np.ndarray:
+        """Positions in the parameter vector of the rows that other model shards hold as well, int64."""
+        parts = []
+        for m in self.matrices:
+            rows = np.flatnonzero(~m.exclusive)
+            start = self._param_start[m.name]
+            parts.append((start + rows[:, None] * m.param_width + np.arange(m.param_width)).ravel())
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+
+def _columns(matrix: np.ndarray, fields: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    views, at = {}, 0
+    for name, shape in fields.items():
+        width = math.prod(shape)
+        views[name] = matrix[:, at : at + width].reshape(len(matrix), *shape)
+        if views[name].size and not np.shares_memory(views[name], matrix):
+            raise AssertionError(f"field {name!r} of shape {shape} is a copy, not a view")
+        at += width
+    return views

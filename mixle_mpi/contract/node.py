@@ -1,0 +1,142 @@
+"""The tree that a user writes: an estimator where parameters are absent, a distribution where given.
+
+Nodes are not changed once made. `place` gives each leaf its columns, `bind` its encoding and sizes;
+both return copies. `compile` makes the bank that is evaluated.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.columns import Encoding, SlotKey
+from mixle_mpi.contract.decomposition import Decomposition
+from mixle_mpi.contract.path import Path
+
+if TYPE_CHECKING:
+    from mixle_mpi.contract.scope import Scope
+
+Bindings = dict[SlotKey, Encoding]
+
+
+class Cuts:
+    """Which units of which members each model shard holds: unit ranges per cut node and member.
+
+    `ranges(path, members, units)` gives for each member the first unit and the unit after the last that
+    this shard holds, two (m,) int64 arrays, and (m,) bool, whether the member is cut at all. The base
+    class is the uncut tree.
+    """
+
+    def ranges(self, path: Path, members: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        m = len(members)
+        return np.zeros(m, np.int64), np.full(m, units, np.int64), np.zeros(m, bool)
+
+
+class Node:
+    """Base of every class of which a model is built."""
+
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def type_name(cls) -> str:
+        """The class name in snake_case, as run files write it."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def decomposition(self) -> Decomposition:
+        """How the node can be divided over model shards. A node that declares nothing is atomic."""
+        return Decomposition.atomic()
+
+    def roles(self) -> Iterator[tuple[str, Node]]:
+        """Role and node of each child, once where several units are copies of one."""
+        return iter(())
+
+    def replace(self, change: Callable[[Node], Node]) -> Node:
+        """A copy whose children are `change(child)`; equal children stay one object."""
+        return copy.copy(self)
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, copies once."""
+        yield self
+        for _, child in self.roles():
+            yield from child.walk()
+
+    @property
+    def width(self) -> int | None:
+        """How many columns the node reads in order; None where only the data can tell."""
+        raise TypeError(f"{type(self).__name__} does not define width")
+
+    def place(self, scope: Scope) -> Node:
+        """A copy that knows its columns. Raises ModelError when they do not fit."""
+        raise TypeError(f"{type(self).__name__} does not define place")
+
+    def bind(self, bindings: Bindings) -> Node:
+        """A copy whose leaves know encoding and sizes."""
+        return self.replace(lambda child: child.bind(bindings))
+
+    def signature(self) -> Hashable:
+        """Nodes of equal signature can be compiled into one bank: same structure, other parameters."""
+        raise TypeError(f"{type(self).__name__} does not define signature")
+
+    def compile(
+        self, nodes: list[Node], path: Path, members: np.ndarray, total: int, exclusive: np.ndarray, cuts: Cuts
+    ) -> Bank:
+        """The bank of `nodes` (one for each member of the whole model), holding `members` of them."""
+        raise TypeError(f"{type(self).__name__} does not define compile")
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's keywords that are not parameters and not children, where not the default."""
+        return {}
+
+    # What a user calls on a model. The work is done above, in `execution`; this is the one place
+    # where the rooms' one-way rule is broken, so that models have methods.
+
+    def log_density(self, data, **options) -> np.ndarray:
+        """Log density (n,) of each row in nats. Missing cells of Optional columns add nothing.
+
+        Raises ValueError when a parameter is absent or the data do not fit the model.
+        """
+        from mixle_mpi.execution.evaluate import log_density
+
+        return log_density(self, data, **options)
+
+    def posterior(self, data, path: str | None = None, **options) -> np.ndarray:
+        """Posterior probability of each component, (n, components), of the mixture at `path`, else the root.
+
+        Raises ValueError when there is no mixture there, a parameter is absent, or the data do not fit.
+        """
+        from mixle_mpi.execution.evaluate import posterior
+
+        return posterior(self, data, path, **options)
+
+    def sample(self, n: int, seed: int = 0):
+        """`n` independent rows, in the form that the model accepts; the same for the same seed.
+
+        Returns an array where all columns are numbers, otherwise a list of tuples or dicts.
+        """
+        from mixle_mpi.execution.sample import sample
+
+        return sample(self, n, seed)
+
+    def save(self, path) -> None:
+        """Write `model.json` and `model.npz` into the directory `path`, which is made."""
+        from mixle_mpi.execution.saved import save
+
+        save(self, path)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of free parameters, as in BIC."""
+        from mixle_mpi.execution.evaluate import num_parameters
+
+        return num_parameters(self)
+
+    def __repr__(self) -> str:
+        from mixle_mpi.models.specification import describe
+
+        inner = ", ".join(f"{k}={v!r}" for k, v in describe(self).items() if k != "type")
+        return f"{type(self).__name__}({inner})"

@@ -1,0 +1,160 @@
+"""Tables in memory: arrays, lists of rows, dicts of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mixle_mpi.contract.columns import as_label, label_key
+from mixle_mpi.contract.errors import DataError
+from mixle_mpi.data.table import Labels, Table, places
+
+
+class MemoryTable(Table):
+    """Columns that are in memory. `first` and `total` are given when each rank brings its own rows."""
+
+    def __init__(self, columns: dict[str, np.ndarray], first: int = 0, total: int | None = None):
+        rows = len(next(iter(columns.values()))) if columns else 0
+        super().__init__(tuple(columns), first, rows, rows if total is None else total, everywhere=total is None)
+        self.columns = columns
+        self._converted: dict[tuple[str, str], np.ndarray | Labels] = {}
+
+    def check(self, wants):
+        """Raise DataError for columns that are not there or not of the kind that is wanted."""
+        places("the data", list(self.names), wants)
+        for name, want in wants.items():
+            if (name, want) not in self._converted:
+                self._converted[name, want] = self._convert(name, want)
+
+    def read(self, start, stop, wants):
+        """See `Table.read`."""
+        own, part = slice(start - self.first, stop - self.first), {}
+        for name, want in wants.items():
+            column = self._converted[name, want]
+            part[name] = Labels(column.codes[own], column.levels) if isinstance(column, Labels) else column[own]
+        return part
+
+    def _convert(self, name: str, want: str) -> np.ndarray | Labels:
+        column = self.columns[name]
+        return self._numbers(name, column) if want == "number" else factorize(column)
+
+    def _numbers(self, name: str, column: np.ndarray) -> np.ndarray:
+        if (column.dtype.kind == "f" and column.dtype.itemsize <= 8) or column.dtype.kind in "iub":
+            return column if column.dtype.kind == "f" else column.astype(np.float64)
+        numbers = np.empty(len(column))
+        for row, value in enumerate(column):
+            if value is None:
+                numbers[row] = np.nan
+            elif isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
+                numbers[row] = value
+            else:
+                raise DataError(f"row {self.first + row}, column {name!r}: {value!r} is not a number")
+        return numbers
+
+    def close(self) -> None:
+        self._converted.clear()
+
+
+def factorize(column: np.ndarray) -> Labels:
+    """Labels of a column of strings, integers or mixed objects; None and NaN are missing. 1 and "1" differ."""
+    if column.dtype.kind in "USiub":
+        levels, codes = np.unique(column, return_inverse=True)
+        return Labels(codes.astype(np.int32), [as_label(v) for v in levels])
+    known: dict[tuple, int] = {}
+    levels: list = []
+    codes = np.empty(len(column), np.int32)
+    for row, value in enumerate(column.tolist() if column.dtype.kind == "f" else column):
+        if value is None or (isinstance(value, float) and value != value):
+            codes[row] = -1
+            continue
+        value = as_label(value)
+        key = label_key(value)
+        if key not in known:
+            known[key] = len(levels)
+            levels.append(value)
+        codes[row] = known[key]
+    return Labels(codes, levels)
+
+
+def columns_of(data) -> dict[str, np.ndarray]:
+    """Named columns, each (n,), of an array, a list of rows or a dict of columns.
+
+    The columns of arrays and of tuples are named "0", "1", ... from left to right, nested tuples
+    flattened; a vector or tuple in a named column gives `name[0]`, `name[1]`, ..., a dict in it `name.key`.
+    """
+    if isinstance(data, Mapping):
+        columns = _split({str(k): _as_column(v) for k, v in data.items()})
+    elif isinstance(data, np.ndarray) and data.dtype.names:
+        columns = _split({name: data[name] for name in data.dtype.names})
+    elif isinstance(data, np.ndarray) and data.ndim <= 2:
+        if data.ndim == 0:
+            raise DataError("the data are a single number, not rows")
+        columns = {"0": data} if data.ndim == 1 else {str(j): data[:, j] for j in range(data.shape[1])}
+    elif isinstance(data, (list, tuple)):
+        columns = _from_rows(list(data))
+    else:
+        raise DataError(f"data of type {type(data).__name__} are not understood: give a path, an array, "
+                        "a list of tuples or dicts, or a dict of columns")  # fmt: skip
+    lengths = {name: len(c) for name, c in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"columns of different lengths: {lengths}")
+    return columns
+
+
+def _as_column(values) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
+    column = np.empty(len(values), dtype=object)
+    column[:] = [tuple(v) if isinstance(v, list) else v for v in values]
+    return column
+
+
+def _from_rows(rows: list) -> dict[str, np.ndarray]:
+    if not rows:
+        return {}
+    if isinstance(rows[0], Mapping):
+        names = list(rows[0])
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping) or set(row) != set(names):
+                raise DataError(f"row {number}: its keys are not those of row 0 ({', '.join(map(str, names))})")
+        return _split({str(n): _as_column([row[n] for row in rows]) for n in names})
+    if not isinstance(rows[0], (tuple, list, np.ndarray)):
+        return {"0": _as_column(rows)}
+    flat = [_flat(row) for row in rows]
+    width = len(flat[0])
+    for number, row in enumerate(flat):
+        if len(row) != width:
+            raise DataError(f"row {number} has {len(row)} values, row 0 has {width}")
+    return {str(j): _as_column([row[j] for row in flat]) for j in range(width)}
+
+
+def _flat(row) -> list:
+    if isinstance(row, (tuple, list)):
+        return [v for part in row for v in _flat(part)]
+    return row.tolist() if isinstance(row, np.ndarray) and row.ndim == 1 else [row]
+
+
+def _split(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of vectors, tuples or dicts taken apart."""
+    result: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        if column.ndim == 2:
+            result |= {f"{name}[{j}]": column[:, j] for j in range(column.shape[1])}
+        elif column.ndim != 1:
+            raise DataError(f"column {name!r} has {column.ndim} dimensions")
+        else:
+            sample = next((v for v in column if v is not None), None) if column.dtype == object else None
+            if isinstance(sample, Mapping):
+                inner = {f"{name}.{k}": _as_column([v and v[k] for v in column]) for k in sample}
+                result |= _split(inner)
+            elif isinstance(sample, (tuple, np.ndarray)):
+                width = len(_flat(sample))
+                rows = [[None] * width if v is None else _flat(v) for v in column]
+                for number, row in enumerate(rows):
+                    if len(row) != width:
+                        raise DataError(f"row {number}, column {name!r} has {len(row)} values, others {width}")
+                result |= {f"{name}[{j}]": _as_column([row[j] for row in rows]) for j in range(width)}
+            else:
+                result[name] = column
+    return result

@@ -1,0 +1,281 @@
+"""One rank's part of an EM iteration: the local tree, its buffers, and the pass over the rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.contract.errors import NumericalError
+from mixle_mpi.contract.fields import Combine
+from mixle_mpi.contract.layout import Layout
+from mixle_mpi.contract.node import Cuts, Node
+from mixle_mpi.contract.path import Path
+from mixle_mpi.contract.tile import Source, Tile
+from mixle_mpi.execution.axis import Axis
+from mixle_mpi.execution.grid import Grid
+from mixle_mpi.execution.shard import PathCuts
+from mixle_mpi.kernels.elementary import IMPOSSIBLE
+
+TILE_VALUES = 1 << 17  # float64 values of scratch in a tile: a megabyte, the L2 cache of a core
+TILE_ROWS = 64, 16384  # least and most
+TILES_A_MESSAGE = 8  # tiles scored together when a reduction has to wait for other ranks
+
+
+@dataclass
+class Pass:
+    """What one pass over the local rows found, before any reduction.
+
+    `log_likelihood` of the rows that are possible, and the number of the others with the first of them
+    (global row, or a huge number); `seconds` by phase.
+    """
+
+    log_likelihood: float = 0.0
+    impossible: int = 0
+    first_impossible: int = np.iinfo(np.int64).max
+    seconds: dict[str, float] = field(default_factory=lambda: {"score": 0.0, "accumulate": 0.0, "model_axis": 0.0})
+
+
+def compile_tree(model: Node, cuts: Cuts | None, exclusive: bool):
+    """The bank of a bound model: all of it, or what the cuts leave here."""
+    one = np.zeros(1, np.int64)
+    return model.compile([model], Path(), one, 1, np.array([exclusive]), cuts or Cuts()).stand_alone()
+
+
+def layout_of(bank) -> Layout:
+    """The flat buffers of a compiled tree."""
+    return Layout([matrix for b in bank.walk() for matrix in b.matrices()])
+
+
+def tile_rows(model: Node, cut: str | None, model_shards: int) -> int:
+    """Rows of a tile: the same on all model shards, from the width of the widest of them."""
+    widths = []
+    for shard in sorted({0, model_shards // 2, model_shards - 1}):
+        cuts = PathCuts(cut, shard, model_shards) if cut is not None and model_shards > 1 else None
+        widths.append(sum(b.tile_width() for b in compile_tree(model, cuts, True).walk()))
+    least, most = TILE_ROWS
+    return int(min(max(TILE_VALUES // max(max(widths), 1), least), most))
+
+
+class Executor:
+    """The local tree of one rank of a grid, with its parameters and statistics.
+
+    `theta` and `new` are the two parameter buffers: `maximize` writes `new`, and `accept` makes it
+    the current one, once all ranks have agreed.
+    """
+
+    def __init__(self, model: Node, source: Source, grid: Grid, cut: str | None, weights: np.ndarray | None = None):
+        self.model, self.source, self.grid, self.weights = model, source, grid, weights
+        shards, shard = grid.model.size, grid.model.rank
+        self.cut = cut if shards > 1 else None
+        cuts = PathCuts(cut, shard, shards) if self.cut is not None else None
+        self.bank = compile_tree(model, cuts, shards == 1)
+        self.layout = layout_of(self.bank)
+        self.theta = np.zeros(self.layout.num_params)
+        self.new = np.zeros_like(self.theta)
+        self.stats = self.layout.empty_stats()
+        self._shared = self.layout.shared_params()
+        self._rows = tile_rows(model, self.cut, shards)
+        self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
+        self.labels: dict[int, np.ndarray] = {}
+
+    # -- the pass ----------------------------------------------------------------------------------
+
+    def batches(self) -> Generator[list[Tile], None, None]:
+        """Tiles in row order, several at once where a reduction is shared."""
+        borders = [*range(0, self.source.n, self._rows), self.source.n]
+        for at in range(0, len(borders) - 1, len(self._tiles)):
+            batch = self._tiles[: len(borders) - 1 - at]
+            for k, tile in enumerate(batch):
+                tile.move(borders[at + k], borders[at + k + 1])
+                tile.labels = {owner: labels[tile.start : tile.stop] for owner, labels in self.labels.items()}
+            yield batch
+
+    def row_weights(self, tile: Tile) -> np.ndarray:
+        """Sample weights (1, n) of a tile, ones without a weight column; a fresh array."""
+        if self.weights is None:
+            return np.ones((1, tile.n))
+        return self.weights[None, tile.start : tile.stop].copy()
+
+    def prepare(self) -> None:
+        """Derive what kernels read from the current parameters."""
+        self.bank.prepare(self.layout.param_views(self.theta))
+
+    def e_step(self) -> Pass:
+        """Score and accumulate all rows; the statistics of the local rows are then in `stats`.
+
+        Collective over the model axis.
+        """
+        self.labels = {}
+        found = Pass()
+        self.prepare()
+        self._begin()
+        for batch in self.batches():
+            started = time.perf_counter()
+            waited = found.seconds["model_axis"]
+            scores = self._drive([self.bank.score(tile) for tile in batch], found)
+            weights = [self._weigh(tile, score[0], found) for tile, score in zip(batch, scores)]
+            scored = time.perf_counter()
+            waited = found.seconds["model_axis"] - waited
+            found.seconds["score"] += scored - started - waited
+            self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], found)
+            found.seconds["accumulate"] += time.perf_counter() - scored
+        self.bank.finish()
+        return found
+
+    def _weigh(self, tile: Tile, score: np.ndarray, found: Pass) -> np.ndarray:
+        """The weights (1, n) that go down; impossible rows are counted and get none."""
+        weights = self.row_weights(tile)
+        impossible = (score < IMPOSSIBLE) & (weights[0] > 0)
+        if impossible.any():
+            found.impossible += int(impossible.sum())
+            found.first_impossible = min(found.first_impossible, int(tile.global_rows[np.argmax(impossible)]))
+            weights[0, impossible] = 0.0
+        used = weights[0] > 0
+        found.log_likelihood += float(np.sum(score * weights[0] if used.all() else score[used] * weights[0, used]))
+        return weights
+
+    def accumulate_labels(self, labels: dict[int, np.ndarray]) -> None:
+        """Statistics of hard starting labels: bank's id -> (n,) int32 unit numbers, -1 for none."""
+        self.labels = labels
+        self._begin()
+        found = Pass()
+        for batch in self.batches():
+            self._drive([self.bank.accumulate(tile, self.row_weights(tile)) for tile in batch], found)
+        self.bank.finish()
+        self.labels = {}
+
+    def _begin(self) -> None:
+        self.layout.clear(self.stats)
+        self.bank.begin(self.layout.stat_views(self.stats))
+
+    def _drive(self, runs: list[Generator[Partial, np.ndarray, np.ndarray | None]], found: Pass) -> list:
+        """Run generators side by side; the partials that they yield in one round share a message."""
+        results: list = [None] * len(runs)
+        answers: dict[int, np.ndarray | None] = dict.fromkeys(range(len(runs)))
+        while answers:
+            partials: dict[int, Partial] = {}
+            for k, answer in answers.items():
+                try:
+                    partials[k] = next(runs[k]) if answer is None else runs[k].send(answer)
+                except StopIteration as done:
+                    results[k] = done.value
+            if partials:
+                started = time.perf_counter()
+                answers = dict(zip(partials, reduce_partials(list(partials.values()), self.grid.model)))
+                found.seconds["model_axis"] += time.perf_counter() - started
+            else:
+                answers = {}
+        return results
+
+    # -- the M-step --------------------------------------------------------------------------------
+
+    def reduce_stats(self) -> None:
+        """Sum the statistics over the data axis: one message, two when a family declares bounds. Collective."""
+        sums = self.layout.segments[Combine.SUM]
+        self.grid.data.allreduce(self.stats[sums])
+        low, high = (self.stats[self.layout.segments[c]] for c in (Combine.MIN, Combine.MAX))
+        if len(low) or len(high):
+            bounds = np.concatenate([low, -high])
+            self.grid.data.allreduce(bounds, "min")
+            low[:], high[:] = bounds[: len(low)], -bounds[len(low) :]
+
+    def maximize(self) -> NumericalError | None:
+        """Write the maximising parameters to `new`; the error, if there is no maximum here."""
+        views = self.layout.param_views
+        stats = self.layout.stat_views(self.stats)
+        try:
+            for bank in self.bank.walk():
+                bank.maximize(views(self.theta), stats, views(self.new))
+        except NumericalError as error:
+            return error
+        return None
+
+    def start_from_stats(self) -> None:
+        """Parameters to start from, out of the reduced statistics of starting labels."""
+        stats = self.layout.stat_views(self.stats)
+        for bank in self.bank.walk():
+            bank.start(self.layout.param_views(self.theta), stats)
+
+    def prepare_start(self) -> None:
+        """Prepare for `accumulate_labels`, before there are parameters: any valid ones will do."""
+        empty = self.layout.stat_views(self.layout.empty_stats())
+        theta = self.layout.param_views(self.theta)
+        for bank in self.bank.walk():
+            bank.start(theta, empty)
+        self.prepare()
+
+    def given(self) -> bool:
+        """Write the parameters that the user gave to `theta`; whether they are all of them."""
+        asked = np.full_like(self.theta, np.nan)
+        for bank in self.bank.walk():
+            bank.given(self.layout.param_views(asked))
+        known = ~np.isnan(asked)
+        self.theta[known] = asked[known]
+        return bool(known.all())
+
+    def agree_on_shared(self, theta: np.ndarray) -> None:
+        """Give all model shards the same bytes for what several of them hold. Collective over the model axis."""
+        if self.cut is not None:
+            shared = theta[self._shared]
+            self.grid.model.bcast(shared)
+            theta[self._shared] = shared
+
+    def accept(self) -> None:
+        """Make the parameters written last the current ones."""
+        self.theta, self.new = self.new, self.theta
+
+    def log_prior(self) -> float:
+        """Log prior density of what this rank answers for, at the current parameters."""
+        theta, first = self.layout.param_views(self.theta), self.grid.model.rank == 0
+        return sum(bank.log_prior(theta, first) for bank in self.bank.walk())
+
+    def whole_theta(self) -> np.ndarray:
+        """The parameters of the whole model, in the layout of the uncut tree. Collective over the model axis."""
+        if self.cut is None:
+            return self.theta.copy()
+        whole = layout_of(compile_tree(self.model, None, True))
+        theta = np.full(whole.num_params, np.nan)
+        parts = self.grid.model.allgather(
+            {m.name: (m.rows, self.layout.param_rows(self.theta, m.name)) for m in self.layout.matrices}
+        )
+        for part in reversed(parts):  # what several hold is taken from model coordinate 0
+            for name, (rows, values) in part.items():
+                whole.param_rows(theta, name)[rows] = values
+        return theta
+
+
+def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
+    """The reduced values of partials that all model shards have, in the same order. Collective.
+
+    One message for all. LOGSUMEXP folds (maximum, scaled sum) pairs in rank order, so that every rank
+    gets the same bits.
+    """
+    how = partials[0].reduction
+    shapes = [p.values.shape for p in partials]
+    flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
+                           for p in partials], axis=1)  # fmt: skip
+    if how is ReductionOp.SUM:
+        model.allreduce(flat)
+    elif how is ReductionOp.LOGSUMEXP:
+        pairs = model.allgather_array(flat)
+        flat = pairs[0].copy()
+        for top, total in pairs[1:]:
+            _fold(flat, top, total)
+    else:
+        raise ValueError(f"no reduction is known for {how}")
+    sizes = np.cumsum([p.values.size // len(flat) for p in partials])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, sizes, axis=1), shapes)]
+
+
+def _fold(into: np.ndarray, top: np.ndarray, total: np.ndarray) -> None:
+    """Add (top, total) pairs, meaning total * exp(top), to `into` (2, n)."""
+    with np.errstate(invalid="ignore"):
+        both = np.maximum(into[0], top)
+        mine = np.where(into[0] > IMPOSSIBLE, np.exp(into[0] - both), 0.0)
+        theirs = np.where(top > IMPOSSIBLE, np.exp(top - both), 0.0)
+    into[1] = into[1] * mine + total * theirs
+    into[0] = both

@@ -1,0 +1,199 @@
+"""The D x M grid of ranks. The only module that imports mpi4py and calls its collectives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+import numpy as np
+
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.execution.axis import Alone, Axis, checked
+
+MESSAGE_LIMIT = 1 << 30  # bytes in one collective call; larger buffers go in parts
+
+
+class Grid:
+    """Ranks arranged as `shards` data shards x `model_shards` model shards.
+
+    Attributes
+    ----------
+    world : all ranks, model coordinate fastest
+    data : the ranks of one model shard, over which rows are dealt
+    model : the ranks of one data shard, over which units are dealt
+    """
+
+    def __init__(self, world: Axis, data: Axis, model: Axis):
+        self.world, self.data, self.model = world, data, model
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.data.size, self.model.size
+
+    @property
+    def coords(self) -> tuple[int, int]:
+        return self.data.rank, self.model.rank
+
+    def close(self) -> None:
+        """Free the communicators. Collective."""
+
+    def __enter__(self) -> Grid:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is None:  # freeing is collective: after an error the others may not come
+            self.close()
+
+
+def serial_grid() -> Grid:
+    """The 1 x 1 grid, without MPI."""
+    return Grid(Alone(), Alone(), Alone())
+
+
+def check_shape(shards: int, model_shards: int, ranks: int) -> None:
+    """Raise ModelError unless the grid has as many places as there are ranks."""
+    if shards < 1 or model_shards < 1:
+        raise ModelError(f"grid {shards} x {model_shards}: both numbers must be at least 1")
+    if shards * model_shards != ranks:
+        raise ModelError(f"grid: {shards} x {model_shards} = {shards * model_shards}, but {ranks} ranks")
+
+
+class MpiAxis(Axis):
+    """A group of MPI ranks."""
+
+    def __init__(self, comm, limit: int = MESSAGE_LIMIT):
+        self._comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self._limit = limit
+
+    def _parts(self, array: np.ndarray):
+        flat = array.reshape(-1)
+        step = max(1, self._limit // max(array.itemsize, 1))
+        for at in range(0, flat.size, step):
+            yield flat[at : at + step]
+
+    def allgather(self, value: Any) -> list:
+        return self._comm.allgather(value)
+
+    def allreduce(self, array, how="sum"):
+        MPI = _mpi()
+        op = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}[how]
+        for part in self._parts(checked(array)):
+            self._comm.Allreduce(MPI.IN_PLACE, part, op=op)
+
+    def allgather_array(self, array):
+        out = np.empty((self.size, *checked(array).shape), array.dtype)
+        if array.nbytes * self.size <= self._limit:
+            self._comm.Allgather(array, out)
+            return out
+        flat, columns, at = array.reshape(-1), out.reshape(self.size, -1), 0
+        step = max(1, self._limit // (array.itemsize * self.size))
+        for at in range(0, flat.size, step):
+            part = np.empty((self.size, len(flat[at : at + step])), array.dtype)
+            self._comm.Allgather(flat[at : at + step], part)
+            columns[:, at : at + step] = part
+        return out
+
+    def bcast(self, array, root=0):
+        for part in self._parts(checked(array)):
+            self._comm.Bcast(part, root=root)
+
+    def alltoall(self, parts):
+        counts = np.array([len(checked(p)) for p in parts], dtype=np.int64)
+        theirs = np.empty_like(counts)
+        self._comm.Alltoall(counts, theirs)
+        largest = np.array([max(counts.max(), theirs.max())], dtype=np.int64)
+        self.allreduce(largest, "max")
+        got = [np.empty(n, parts[0].dtype) for n in theirs]
+        # in rounds, so that no count exceeds what an MPI call can take
+        step = max(1, self._limit // (parts[0].itemsize * self.size))
+        for at in range(0, int(largest[0]), step):
+            send = np.concatenate([p[at : at + step] for p in parts])
+            sizes = [len(p[at : at + step]) for p in parts]
+            sizes_in = [len(g[at : at + step]) for g in got]
+            receive = np.empty(sum(sizes_in), send.dtype)
+            self._comm.Alltoallv([send, sizes], [receive, sizes_in])
+            for part, own in zip(np.split(receive, np.cumsum(sizes_in)[:-1]), got):
+                own[at : at + step] = part
+        return got
+
+    def barrier(self):
+        self._comm.Barrier()
+
+    def free(self) -> None:
+        """Free the communicator. Collective."""
+        self._comm.Free()
+
+
+class MpiGrid(Grid):
+    """A grid on a Cartesian communicator, which it makes and frees."""
+
+    def __init__(self, comm, shards: int, model_shards: int, limit: int = MESSAGE_LIMIT):
+        check_shape(shards, model_shards, comm.Get_size())
+        cart = comm.Create_cart([shards, model_shards], reorder=False)
+        super().__init__(
+            MpiAxis(cart, limit), MpiAxis(cart.Sub([True, False]), limit), MpiAxis(cart.Sub([False, True]), limit)
+        )
+
+    def close(self):
+        for axis in (self.model, self.data, self.world):
+            axis.free()
+
+
+def _mpi():
+    from mpi4py import MPI
+
+    return MPI
+
+
+def world_comm():
+    """The communicator of all ranks, MPI started if it was not."""
+    return _mpi().COMM_WORLD
+
+
+def mpi_grid(shards: int, model_shards: int, comm=None) -> MpiGrid:
+    """The grid on `comm`, by default on all ranks. Collective."""
+    return MpiGrid(world_comm() if comm is None else comm, shards, model_shards)
+
+
+def mpi_world(comm=None) -> MpiAxis:
+    """All ranks as one group, before there is a grid."""
+    return MpiAxis(world_comm() if comm is None else comm)
+
+
+def host_names(comm=None) -> list[str]:
+    """The host of each rank. Collective."""
+    return (world_comm() if comm is None else comm).allgather(socket.gethostname())
+
+
+def library_version() -> str:
+    """Name and version of the MPI library."""
+    name, version = _mpi().get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def all_arrive(seconds: float | None, comm=None) -> bool:
+    """Whether all ranks call this within so many seconds, None for any time; the answer may differ between ranks.
+
+    Collective, but for a rank that never comes: the others do not wait for it.
+    """
+    request = (world_comm() if comm is None else comm).Ibarrier()
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while not request.Test():
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def abort(code: int) -> None:
+    """End all ranks at once with this exit code; if MPI was never started, this process alone."""
+    import sys
+
+    if "mpi4py.MPI" in sys.modules:
+        MPI = _mpi()
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.COMM_WORLD.Abort(code)
+    os._exit(code)

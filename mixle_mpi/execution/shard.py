@@ -1,0 +1,61 @@
+"""Which units of which nodes a model shard holds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mixle_mpi.contract.blocks import unit_range
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.family import Family
+from mixle_mpi.contract.node import Cuts, Node
+from mixle_mpi.contract.path import Path
+from mixle_mpi.models.mixture import Mixture
+
+
+class PathCuts(Cuts):
+    """The nodes that a path means, cut evenly into contiguous ranges of units."""
+
+    def __init__(self, pattern: str, shard: int, shards: int):
+        self.pattern, self.shard, self.shards = pattern, shard, shards
+
+    def ranges(self, path: Path, members: np.ndarray, units: int):
+        low, high, cut = super().ranges(path, members, units)
+        cut = path.select(self.pattern, members)
+        first, stop = unit_range(self.shard, self.shards, units)
+        return np.where(cut, first, low), np.where(cut, stop, high), cut
+
+
+def cut_paths(model: Node) -> list[str]:
+    """The paths of all nodes that can be cut, in tree order; `*` for the copies of one component."""
+    found: list[str] = []
+
+    def visit(node: Node, path: str) -> None:
+        if node.decomposition().is_shardable:
+            found.append(path)
+        for role, child in node.roles():
+            if not isinstance(child, Family):
+                visit(child, f"{path}/{role}" if path else role)
+
+    visit(model, "")
+    return found
+
+
+def check_cut(model: Node, pattern: str) -> str:
+    """The path of the nodes to cut, as the banks know it. Raises ModelError when there are none."""
+    nodes = [model]
+    for segment in [s for s in pattern.split("/") if s]:
+        below: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Mixture) and segment.startswith("component_"):
+                number = segment.removeprefix("component_")
+                if number == "*":
+                    below += [child for _, child in node.roles()]
+                elif number.isdigit() and int(number) < node.num_components:
+                    below.append(node.components[int(number)])
+            else:
+                below += [child for role, child in node.roles() if role == segment]
+        nodes = below
+    if any(n.decomposition().is_shardable for n in nodes):
+        return pattern
+    known = ", ".join(repr(p) if p else "'' (the root)" for p in cut_paths(model)) or "none"
+    raise ModelError(f"cut {pattern!r}: no node there that can be cut; nodes that can: {known}")

@@ -1,0 +1,210 @@
+"""Independent factors side by side: Composite by position, Record by name."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.scope import Scope
+from mixle_mpi.contract.tile import Tile
+from mixle_mpi.families.natural import NaturalBlock
+from mixle_mpi.models.terms import split_terms
+
+
+class Factors(Node):
+    """Base of Composite and Record: log p(x) is the sum of the factors' log densities."""
+
+    factors: tuple[Node, ...]
+
+    def names(self) -> list[str]:
+        """The role of each factor, as paths write it."""
+        raise TypeError(f"{type(self).__name__} does not define names")
+
+    def decomposition(self):
+        return Decomposition(
+            DecompAxis.FACTOR, len(self.factors), ReductionOp.SUM, child_roles=tuple(self.names())
+        )
+
+    def roles(self):
+        yield from zip(self.names(), self.factors)
+
+    def replace(self, change):
+        changed = copy.copy(self)
+        changed.factors = tuple(change(f) for f in self.factors)
+        return changed
+
+    @property
+    def width(self):
+        widths = [f.width for f in self.factors]
+        return None if None in widths else sum(widths)
+
+    def signature(self):
+        return (type(self), tuple(self.names()), tuple(f.signature() for f in self.factors))
+
+    def compile(self, nodes, path, members, total, exclusive, cuts):
+        low, high, cut = cuts.ranges(path, members, len(self.factors))
+        banks, rows = [], []
+        for f, (name, factor) in enumerate(self.roles()):
+            held = np.flatnonzero((low <= f) & (f < high))
+            if not len(held):
+                continue
+            same = all(n is nodes[0] for n in nodes)
+            below = [factor] * total if same else [n.factors[f] for n in nodes]
+            banks.append(
+                factor.compile(
+                    below, path / name, members[held], total, exclusive[held] | cut[held], cuts
+                )
+            )
+            rows.append(None if len(held) == len(members) else held)
+        return FactorsBank(nodes, path, members, total, exclusive, banks, rows, np.flatnonzero(cut))
+
+
+class Composite(Factors):
+    """Independent factors, columns by position: log p(x) = sum_f log p_f(x_f).
+
+    Parameters
+    ----------
+    *factors : Node
+        Each takes as many columns, left to right, as it is wide.
+    """
+
+    def __init__(self, *factors: Node):
+        for f in factors:
+            if not isinstance(f, Node):
+                raise ModelError(f"composite: {f!r} is not a model")
+        if not factors:
+            raise ModelError("composite: no factors")
+        self.factors = factors
+
+    def names(self):
+        return [f"factor_{i}" for i in range(len(self.factors))]
+
+    def place(self, scope: Scope):
+        widths = [f.width for f in self.factors]
+        if widths.count(None) > 1:
+            raise ModelError(f"{scope.where}: more than one factor of unknown width; give dim")
+        if None in widths:
+            rest = len(scope.names) - sum(w for w in widths if w is not None)
+            widths[widths.index(None)] = max(rest, 1)
+        names = scope.exactly(sum(widths), "composite")
+        placed, at = [], 0
+        for i, (factor, width) in enumerate(zip(self.factors, widths)):
+            placed.append(factor.place(Scope(names[at : at + width], f"factor {i}")))
+            at += width
+        changed = copy.copy(self)
+        changed.factors = tuple(placed)
+        return changed
+
+
+class Record(Factors):
+    """Independent factors, columns by name: log p(x) = sum over fields of log p_field(x[field]).
+
+    Parameters
+    ----------
+    fields : dict of str to Node, or keywords
+    columns : dict of str to sequence of str, optional
+        The columns that a field reads, where they are not named after it.
+    """
+
+    def __init__(self, fields: dict[str, Node] | None = None, *, columns=None, **keywords: Node):
+        named = dict(fields or {}) | keywords
+        for name, f in named.items():
+            if not isinstance(f, Node):
+                raise ModelError(f"record: field {name!r} is not a model: {f!r}")
+        if not named:
+            raise ModelError("record: no fields")
+        self.field_names = tuple(named)
+        self.factors = tuple(named.values())
+        self.field_columns = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (columns or {}).items()}
+        for name in self.field_columns:
+            if name not in named:
+                raise ModelError(f"record: columns are given for {name!r}, which is no field")
+
+    def names(self):
+        return list(self.field_names)
+
+    @property
+    def fields(self) -> dict[str, Node]:
+        return dict(zip(self.field_names, self.factors))
+
+    def place(self, scope: Scope):
+        changed = copy.copy(self)
+        changed.factors = tuple(
+            f.place(scope.field(name, self.field_columns.get(name), any(isinstance(n, Record) for n in f.walk())))
+            for name, f in self.fields.items()
+        )
+        return changed
+
+
+class FactorsBank(Bank):
+    """Factors of all members. `rows[f]` are the members that hold factor f here, None for all of them."""
+
+    def __init__(self, nodes, path, members, total, exclusive, banks, rows, cut):
+        super().__init__(nodes, path, members, total, exclusive)
+        self.banks: list[Bank] = banks
+        self.cut: np.ndarray = cut
+        terms, self.others = [], []
+        for bank, held in zip(banks, rows):
+            own, rest = split_terms(bank)
+            for term in own:
+                term.rows = held
+            terms += own
+            if rest:
+                self.others.append((bank if own else bank.stand_alone(), held))
+        self.block = NaturalBlock(self.size, terms) if terms else None
+
+    def children(self):
+        return tuple(self.banks)
+
+    def prepare(self, theta):
+        for bank in self.banks:
+            bank.prepare(theta)
+        if self.block is not None:
+            self.block.prepare()
+
+    def begin(self, stats):
+        for bank in self.banks:
+            bank.begin(stats)
+        if self.block is not None:
+            self.block.begin()
+
+    def score(self, tile: Tile):
+        if self.block is not None:
+            out = self.block.score(tile)
+        else:
+            out = tile.array(self, "scores", self.size, tile.n)
+            out[:] = 0.0
+        for bank, rows in self.others:
+            part = yield from bank.score(tile)
+            if rows is None:
+                out += part
+            else:
+                out[rows] += part
+        if len(self.cut):
+            out[self.cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[self.cut]))
+        return out
+
+    def accumulate(self, tile: Tile, weights):
+        if self.block is not None:
+            self.block.accumulate(tile, weights)
+        for bank, rows in self.others:
+            yield from bank.accumulate(tile, weights if rows is None else weights[rows])
+
+    def finish(self):
+        if self.block is not None:
+            self.block.finish()
+        for bank in self.banks:
+            bank.finish()
+
+    def restore(self, member, theta):
+        changed = copy.copy(self.node)
+        changed.factors = tuple(bank.restore(member, theta) for bank in self.banks)
+        return changed
+
+    def tile_width(self):
+        return self.size if self.block is None else self.block.tile_width()

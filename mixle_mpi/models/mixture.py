@@ -1,0 +1,361 @@
+"""Mixtures of one family or of several, of leaves or of whole trees."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.fields import Combine
+from mixle_mpi.contract.layout import Matrix
+from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.path import Components
+from mixle_mpi.contract.tile import Tile
+from mixle_mpi.families.logs import safe_log
+from mixle_mpi.kernels import normalise
+from mixle_mpi.kernels.elementary import IMPOSSIBLE
+
+
+class Mixture(Node):
+    """Mixture: log p(x) = log sum_k weights[k] p_k(x).
+
+    Parameters
+    ----------
+    component : Node, or list of Node
+        One model of which there are `components` copies with parameters of their own, or the list of
+        components, of one family or of several.
+    components : int, optional
+    weights : (components,), optional
+    fixed : bool
+        Keep the weights as they are.
+    """
+
+    def __init__(self, component, components: int | None = None, *, weights=None, fixed: bool = False):
+        if isinstance(component, Node):
+            if components is None:
+                raise ModelError("mixture: how many components? give components=K, or a list of components")
+            if isinstance(components, bool) or not isinstance(components, (int, np.integer)) or components < 1:
+                raise ModelError(f"mixture: components = {components!r} is not a number >= 1")
+            self.template: Node | None = component
+            self._components: Sequence[Node] | None = None
+            self.num_components = int(components)
+        else:
+            self.template = None
+            self._components = tuple(component)
+            self.num_components = len(self._components)
+            if components is not None and components != self.num_components:
+                raise ModelError(f"mixture: components = {components}, but the list has {self.num_components}")
+            if not self._components or not all(isinstance(c, Node) for c in self._components):
+                raise ModelError("mixture: the components must be a non-empty list of models")
+        self.weights = None if weights is None else self._checked(weights)
+        self.fixed = bool(fixed)
+        if self.fixed and weights is None:
+            raise ModelError("mixture: fixed=True needs weights")
+
+    def _checked(self, weights) -> np.ndarray:
+        try:
+            w = np.array(weights, dtype=float)
+        except (TypeError, ValueError):
+            raise ModelError(f"mixture: weights = {weights!r} are not numbers") from None
+        if w.shape != (self.num_components,):
+            raise ModelError(f"mixture: weights of shape {w.shape} for {self.num_components} components")
+        if not (np.isfinite(w).all() and (w >= 0).all() and abs(w.sum() - 1) < 1e-8):
+            raise ModelError(f"mixture: weights = {w.tolist()} are not probabilities that add up to 1")
+        return w
+
+    @property
+    def components(self) -> Sequence[Node]:
+        """The components in order; those of a fitted model are made when they are looked at."""
+        if self._components is not None:
+            return self._components
+        return (self.template,) * self.num_components
+
+    @property
+    def is_unfitted(self) -> bool:
+        """Whether all components are copies of one, without parameters of their own yet."""
+        return self._components is None
+
+    def structure(self, change) -> Mixture:
+        """As `replace`, without the parameters of the components where they are copies of one."""
+        if self.template is None:
+            return self.replace(change)
+        changed = copy.copy(self)
+        changed.template, changed._components = change(self.template), None
+        return changed
+
+    def decomposition(self):
+        return Decomposition(
+            DecompAxis.COMPONENT, self.num_components, ReductionOp.LOGSUMEXP, child_roles=("component_*",)
+        )
+
+    def roles(self):
+        if self.template is not None:
+            yield "component_*", self.template
+        else:
+            for k, c in enumerate(self.components):
+                yield f"component_{k}", c
+
+    def replace(self, change):
+        changed = copy.copy(self)
+        if self.template is not None:
+            changed.template = change(self.template)
+            if self._components is not None:
+                changed._components = tuple(change(c) for c in self._components)
+        else:
+            done: dict[int, Node] = {}
+            changed._components = tuple(done.setdefault(id(c), change(c)) for c in self.components)
+        return changed
+
+    @property
+    def width(self):
+        widths = {c.width for _, c in self.roles()} - {None}
+        if len(widths) > 1:
+            raise ModelError(f"mixture: its components read different numbers of columns: {sorted(widths)}")
+        return widths.pop() if widths else None
+
+    def place(self, scope):
+        return self.replace(lambda child: child.place(scope))
+
+    def options(self):
+        return {"fixed": True} if self.fixed else {}
+
+    def groups(self) -> list[list[int]]:
+        """Components that can be compiled into one bank, in order of first appearance."""
+        if self.template is not None:
+            return [list(range(self.num_components))]
+        groups: dict = {}
+        for k, c in enumerate(self.components):
+            groups.setdefault(c.signature(), []).append(k)
+        return list(groups.values())
+
+    def signature(self):
+        of = self.template.signature() if self.template is not None else tuple(c.signature() for c in self.components)
+        return (type(self), self.num_components, self.fixed, of)
+
+    def compile(self, nodes, path, members, total, exclusive, cuts):
+        k = self.num_components
+        low, high, cut = cuts.ranges(path, members, k)
+        same = all(n is nodes[0] for n in nodes)
+        banks, unit_rows, offsets = [], [], []
+        starts = np.concatenate([[0], np.cumsum(high - low)])
+        for positions in self.groups():
+            of = np.array(positions)
+            held = [np.flatnonzero((of >= a) & (of < b)) for a, b in zip(low, high)]
+            ids = [m * len(of) + h for m, h in zip(members, held)]
+            below: list[Node] = []
+            if same and self.template is not None and self._components is None:
+                below = [self.template] * (total * k)
+            else:
+                for node in nodes:
+                    below.extend(node.components[p] for p in positions)
+            banks.append(
+                below[0].compile(
+                    below,
+                    path / Components(tuple(positions), k),
+                    np.concatenate(ids).astype(np.int64) if ids else np.empty(0, np.int64),
+                    total * len(of),
+                    np.repeat(exclusive | cut, [len(h) for h in held]),
+                    cuts,
+                )
+            )
+            rows = [starts[i] + of[h] - low[i] for i, h in enumerate(held)]
+            unit_rows.append(np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64))
+            offsets.append(np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64))
+        return MixtureBank(
+            nodes, path, members, total, exclusive, banks, unit_rows, offsets, low, high, np.flatnonzero(cut)
+        )
+
+
+class LazyComponents(Sequence):
+    """The components of a fitted mixture, restored from the flat buffer when they are looked at."""
+
+    def __init__(self, bank: MixtureBank, member: int, theta):
+        self._bank, self._member, self._theta = bank, member, theta
+        self._made: dict[int, Node] = {}
+
+    def __len__(self):
+        return self._bank.node.num_components
+
+    def __getitem__(self, k):
+        if isinstance(k, slice):
+            return tuple(self[i] for i in range(*k.indices(len(self))))
+        if not -len(self) <= k < len(self):
+            raise IndexError(f"component {k} of {len(self)}")
+        k %= len(self)
+        if k not in self._made:
+            self._made[k] = self._bank.restore_component(self._member, k, self._theta)
+        return self._made[k]
+
+
+class MixtureBank(Bank):
+    """Mixtures of all members, each holding its components `low` to `high` here.
+
+    Units (components of members) are rows of one matrix, member by member in the user's order. Group g
+    is a bank whose rows are the units `unit_rows[g]`; those of member i are offsets[g][i] to
+    offsets[g][i + 1]. `cut` are the members whose components other shards hold as well.
+    """
+
+    node: Mixture
+
+    def __init__(self, nodes, path, members, total, exclusive, banks, unit_rows, offsets, low, high, cut):
+        super().__init__(nodes, path, members, total, exclusive)
+        self.banks: list[Bank] = [b.stand_alone() for b in banks]
+        self.unit_rows: list[np.ndarray] = unit_rows
+        self.offsets: list[np.ndarray] = offsets
+        self.low, self.high, self.cut = low, high, cut
+        k = self.node.num_components
+        per_member = high - low
+        self.unit_member = np.repeat(np.arange(self.size), per_member)
+        starts = np.repeat(np.cumsum(per_member) - per_member, per_member)
+        self.unit_number = np.arange(per_member.sum()) - starts + np.repeat(low, per_member)
+        self.units = self.members[self.unit_member] * k + self.unit_number
+        cut_member = np.zeros(self.size, bool)
+        cut_member[cut] = True
+        self.unit_exclusive = (exclusive | cut_member)[self.unit_member]
+
+    def children(self):
+        return tuple(self.banks)
+
+    def matrices(self):
+        one = (Combine.SUM, ())
+        return [
+            Matrix(f"{self.path}#components", self.units, self.total_members * self.node.num_components,
+                   self.unit_exclusive, {"weight": ()}, {"count": one}),
+            Matrix(f"{self.path}#total", self.members, self.total_members, self.exclusive, {}, {"weight": one}),
+        ]  # fmt: skip
+
+    def prepare(self, theta):
+        log_weights = safe_log(theta[f"{self.path}#components"]["weight"])
+        self.log_weights = [np.ascontiguousarray(log_weights[rows]) for rows in self.unit_rows]
+        for bank in self.banks:
+            bank.prepare(theta)
+
+    def begin(self, stats):
+        self._stats = stats
+        self.counts = [np.zeros(len(rows)) for rows in self.unit_rows]
+        self.total_weight = np.zeros(self.size)
+        for bank in self.banks:
+            bank.begin(stats)
+
+    def score(self, tile: Tile):
+        top = tile.array(self, "top", self.size, tile.n)
+        total = tile.array(self, "total", self.size, tile.n)
+        top[:] = -np.inf
+        total[:] = 0.0
+        scores = []
+        for bank, log_weights, offsets in zip(self.banks, self.log_weights, self.offsets):
+            part = yield from bank.score(tile)
+            normalise.raise_maximum(part, log_weights, offsets, top)
+            scores.append(part)
+        for part, log_weights, offsets in zip(scores, self.log_weights, self.offsets):
+            normalise.add_exponentials(part, log_weights, offsets, top, total)
+        # responsibilities are exp(score - own top) * scale; scale is 1 / total when nothing is cut
+        scale = tile.array(self, "scale", self.size, tile.n)
+        scale[:] = 1.0
+        if len(self.cut):
+            own_top = top[self.cut]
+            top[self.cut], total[self.cut] = yield Partial(
+                ReductionOp.LOGSUMEXP, np.stack([own_top, total[self.cut]])
+            )
+            with np.errstate(invalid="ignore"):
+                rescale = np.exp(own_top - top[self.cut])
+            scale[self.cut] = np.where(own_top > IMPOSSIBLE, rescale, 0.0)
+        possible = total > 0
+        np.divide(scale, total, out=scale, where=possible)
+        scale[~possible] = 0.0
+        out = tile.array(self, "scores", self.size, tile.n)
+        out[:] = -np.inf
+        np.log(total, out=out, where=possible)
+        out += top
+        out[~possible] = -np.inf
+        tile.saved[id(self)] = scores
+        return out
+
+    def responsibilities(self, tile: Tile, weights) -> list[np.ndarray]:
+        """Posterior weights (units of the group, n) for each group; counts are added up."""
+        labels = tile.labels.get(id(self))
+        result = []
+        for g, (rows, offsets) in enumerate(zip(self.unit_rows, self.offsets)):
+            if labels is not None:
+                resp = tile.array(self, f"resp_{g}", len(rows), tile.n)
+                normalise.place_labels(labels, self.unit_number[rows], offsets, weights, resp, self.counts[g])
+            else:
+                resp = tile.saved[id(self)][g]
+                factor = tile.array(self, "factor", self.size, tile.n)
+                np.multiply(weights, tile.array(self, "scale", self.size, tile.n), out=factor)
+                normalise.weigh_exponentials(resp, offsets, factor, self.counts[g])
+            result.append(resp)
+        return result
+
+    def accumulate(self, tile: Tile, weights):
+        self.total_weight += weights.sum(axis=1)
+        if id(self) in tile.captured:
+            scale = tile.array(self, "scale", self.size, tile.n)[self.unit_member]
+            own = [part * scale[rows] for part, rows in zip(tile.saved[id(self)], self.unit_rows)]
+            tile.captured[id(self)] = np.arange(tile.n) if tile.index is None else tile.index, own
+        resp = self.responsibilities(tile, weights)
+        for bank, part in zip(self.banks, resp):
+            yield from bank.accumulate(tile, part)
+
+    def finish(self):
+        count = self._stats[f"{self.path}#components"]["count"]
+        for rows, counts in zip(self.unit_rows, self.counts):
+            count[rows] += counts
+        self._stats[f"{self.path}#total"]["weight"] += self.total_weight
+        for bank in self.banks:
+            bank.finish()
+
+    def maximize(self, theta, stats, new):
+        old = theta[f"{self.path}#components"]["weight"]
+        total = stats[f"{self.path}#total"]["weight"][self.unit_member]
+        count = stats[f"{self.path}#components"]["count"]
+        move = (total > 0) & (not self.node.fixed)
+        new[f"{self.path}#components"]["weight"][...] = np.where(move, count / np.where(total > 0, total, 1.0), old)
+
+    def start(self, new, stats):
+        weight = new[f"{self.path}#components"]["weight"]
+        weight[...] = 1.0 / self.node.num_components
+        total = stats[f"{self.path}#total"]["weight"][self.unit_member]
+        count = stats[f"{self.path}#components"]["count"]
+        # a component that no row starts in keeps a small weight, or it could never get one
+        share = np.where(total > 0, count / np.where(total > 0, total, 1.0), weight)
+        weight[...] = 0.99 * share + 0.01 / self.node.num_components
+
+    def given(self, theta):
+        nodes = self.nodes
+        weight = theta[f"{self.path}#components"]["weight"]
+        if all(n is nodes[0] for n in nodes):
+            if nodes[0].weights is not None:
+                weight[...] = nodes[0].weights[self.unit_number]
+            return
+        for row, unit in enumerate(self.units):
+            own = nodes[unit // self.node.num_components].weights
+            if own is not None:
+                weight[row] = own[unit % self.node.num_components]
+
+    def restore(self, member, theta):
+        changed = copy.copy(self.node)
+        weights = theta[f"{self.path}#components"]["weight"][self.unit_member == member]
+        changed.weights = np.array(weights)
+        changed._components = LazyComponents(self, member, theta)
+        changed.template = self.node.template
+        return changed
+
+    def restore_component(self, member: int, k: int, theta) -> Node:
+        """The node of component k of one member; the whole mixture must be held here."""
+        unit = int(np.flatnonzero((self.unit_member == member) & (self.unit_number == k))[0])
+        for bank, rows in zip(self.banks, self.unit_rows):
+            at = np.flatnonzero(rows == unit)
+            if len(at):
+                return bank.restore(int(at[0]), theta)
+        raise IndexError(f"component {k} is not held here")
+
+    def num_free(self):
+        return 0 if self.node.fixed else self.total_members * (self.node.num_components - 1)
+
+    def tile_width(self):
+        return 5 * self.size
