@@ -41,12 +41,12 @@ def launch(environment=os.environ) -> Launch | None:
 
 
 def default_threads(environment=os.environ) -> int:
-    """Set the thread variables that are unset to 1, and return the threads of this process.
+    """Set the thread variables that are unset or empty to 1, and return the threads of this process.
 
     To be called before numpy is imported: the BLAS reads them once.
     """
     for name in THREADS:
-        environment.setdefault(name, "1")
+        environment[name] = environment.get(name) or "1"
     numbers = [_number(name, environment) for name in THREADS]
     return max([n for n in numbers if n is not None], default=1)
 

@@ -164,7 +164,7 @@ class Encoding:
         numbers are stored as they are and use both only to measure distances
     low, high : (d,) extremes as encoded; variance : (d,) of all rows, as encoded
     levels : the labels, sorted; frequencies : (levels,) their shares of the rows
-    missing : number of rows, over all ranks, where the slot is missing
+    observed, missing : number of rows, over all ranks, where the slot is present, and where it is not
     bases : keys of the base measures that are not zero everywhere
     """
 
@@ -177,6 +177,7 @@ class Encoding:
     variance: np.ndarray
     levels: tuple = ()
     frequencies: np.ndarray = field(default_factory=lambda: np.empty(0))
+    observed: int = 0
     missing: int = 0
     bases: frozenset = frozenset()
 
@@ -213,7 +214,7 @@ def bind_encoding(
         counts = np.array([summary.counts.get(label_key(level), 0) for level in names], dtype=float)
         share = kept.frequencies if kept else counts / max(counts.sum(), 1.0)
         none = np.empty(0)
-        return Encoding(key, none, none, none, none, none, none, tuple(names), share, summary.missing, bases)
+        return Encoding(key, none, none, none, none, none, none, tuple(names), share, summary.observed, summary.missing, bases)
     shift, scale = (kept.shift, kept.scale) if kept else _centre(summary) if centre else _unmoved(summary)
     unit_shift, unit = (shift, scale) if key.kind == "centred" else (0.0, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -228,7 +229,7 @@ def bind_encoding(
         mean, variance = np.where(ok, mean, (shift - unit_shift) / unit), np.where(ok, variance, spread**2)
     if kept:
         mean, variance = kept.mean, kept.variance
-    return Encoding(key, shift, scale, low, high, mean, variance, missing=summary.missing, bases=bases)
+    return Encoding(key, shift, scale, low, high, mean, variance, observed=summary.observed, missing=summary.missing, bases=bases)
 
 
 def _unmoved(summary: Summary) -> tuple[np.ndarray, np.ndarray]:

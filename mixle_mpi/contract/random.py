@@ -23,7 +23,7 @@ def stream(seed: int, purpose: str, *numbers: int) -> np.ndarray:
     """The 64-bit key of a stream of draws, a (1,) uint64."""
     key = np.array([zlib.crc32(purpose.encode())], dtype=np.uint64)
     for number in (seed, *numbers):
-        key = _mix((key + _GOLDEN) ^ np.array([number & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
+        key = _mix((key + _GOLDEN) ^ np.array([int(number) & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
     return key
 
 

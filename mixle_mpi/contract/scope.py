@@ -9,10 +9,14 @@ from mixle_mpi.contract.errors import ModelError, nearest
 
 @dataclass(frozen=True)
 class Scope:
-    """Columns in order. `names` are all in reach; `where` says whose they are, for messages."""
+    """Columns in order. `names` are all in reach; `where` says whose they are, for messages.
+
+    `prefix` is what the names begin with that come from a dict inside a named column.
+    """
 
     names: tuple[str, ...]
     where: str = "the model"
+    prefix: str = ""
 
     def exactly(self, width: int, what: str) -> tuple[str, ...]:
         """All columns of the scope, of which there must be `width`."""
@@ -32,11 +36,12 @@ class Scope:
                 if column not in self.names:
                     raise ModelError(f"{where}: no column {column!r}; {nearest(column, self.names)}")
             return Scope(tuple(columns), where)
-        if name in self.names:
-            return Scope((name,), where)
-        parts = tuple(n for n in self.names if n.startswith(f"{name}[") or n.startswith(f"{name}."))
+        full = self.prefix + name
+        if full in self.names:
+            return Scope((full,), where)
+        parts = tuple(n for n in self.names if n.startswith((f"{full}[", f"{full}.")))
         if parts:
-            return Scope(parts, where)
+            return Scope(parts, where, f"{full}.")
         if nested:
-            return Scope(self.names, where)
+            return Scope(self.names, where, self.prefix)
         raise ModelError(f"{where}: no column {name!r}; {nearest(name, self.names)}")

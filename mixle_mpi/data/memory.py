@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class MemoryTable(Table):
 
     def _convert(self, name: str, want: str) -> np.ndarray | Labels:
         column = self.columns[name]
-        return self._numbers(name, column) if want == "number" else factorize(column)
+        return self._numbers(name, column) if want == "number" else factorize(column, name)
 
     def _numbers(self, name: str, column: np.ndarray) -> np.ndarray:
         if (column.dtype.kind == "f" and column.dtype.itemsize <= 8) or column.dtype.kind in "iub":
@@ -47,7 +47,10 @@ class MemoryTable(Table):
             if value is None:
                 numbers[row] = np.nan
             elif isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
-                numbers[row] = value
+                try:
+                    numbers[row] = value
+                except OverflowError:
+                    raise DataError(f"row {self.first + row}, column {name!r}: the integer is too large") from None
             else:
                 raise DataError(f"row {self.first + row}, column {name!r}: {value!r} is not a number")
         return numbers
@@ -56,8 +59,11 @@ class MemoryTable(Table):
         self._converted.clear()
 
 
-def factorize(column: np.ndarray) -> Labels:
-    """Labels of a column of strings, integers or mixed objects; None and NaN are missing. 1 and "1" differ."""
+def factorize(column: np.ndarray, name: str) -> Labels:
+    """Labels of a column of strings, integers or mixed objects; None and NaN are missing. 1 and "1" differ.
+
+    Raises DataError for a label that is not a str, int, bool or float.
+    """
     if column.dtype.kind in "USiub":
         levels, codes = np.unique(column, return_inverse=True)
         return Labels(codes.astype(np.int32), [as_label(v) for v in levels])
@@ -69,6 +75,8 @@ def factorize(column: np.ndarray) -> Labels:
             codes[row] = -1
             continue
         value = as_label(value)
+        if not isinstance(value, (str, int, float)):
+            raise DataError(f"row {row}, column {name!r}: the label {value!r} is not a text, an integer or a number")
         key = label_key(value)
         if key not in known:
             known[key] = len(levels)
@@ -83,7 +91,14 @@ def columns_of(data) -> dict[str, np.ndarray]:
     The columns of arrays and of tuples are named "0", "1", ... from left to right, nested tuples
     flattened; a vector or tuple in a named column gives `name[0]`, `name[1]`, ..., a dict in it `name.key`.
     """
+    if isinstance(data, np.ma.MaskedArray):
+        raise DataError("a masked array: write NaN or None where values are missing")
     if isinstance(data, Mapping):
+        for name, values in data.items():
+            if isinstance(values, np.ma.MaskedArray):
+                raise DataError(f"column {name!r} is a masked array: write NaN or None where values are missing")
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise DataError(f"column {name!r} is {values!r}, not an array or list")
         columns = _split({str(k): _as_column(v) for k, v in data.items()})
     elif isinstance(data, np.ndarray) and data.dtype.names:
         columns = _split({name: data[name] for name in data.dtype.names})
@@ -105,6 +120,7 @@ def columns_of(data) -> dict[str, np.ndarray]:
 def _as_column(values) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values
+    values = list(values)
     column = np.empty(len(values), dtype=object)
     column[:] = [tuple(v) if isinstance(v, list) else v for v in values]
     return column

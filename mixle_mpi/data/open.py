@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from mixle_mpi.contract.errors import DataError, nearest
 from mixle_mpi.data.memory import MemoryTable, columns_of
-from mixle_mpi.data.table import Table, agree
+from mixle_mpi.data.table import Table, agree, together
 
 READERS = {".csv": "csv", ".npy": "npy"}
 
@@ -54,9 +56,17 @@ def read_table(data, opened, wants: dict[str, str], world) -> Table:
 
 def table_in_memory(data, world, local: bool) -> MemoryTable:
     """The table of data in memory: the same on every rank, or with `local` each rank's own rows. Collective."""
-    columns = agree(world, lambda: columns_of(data))[world.rank]
+    columns = together(world, lambda: columns_of(data))
     table = MemoryTable(columns)
     if not local:
         return table
-    counts = world.allgather(table.rows)
+    everyone = world.allgather((table.rows, table.names))
+    # a rank without rows may not know the names: it takes those of the others
+    names = next((names for rows, names in everyone if rows), table.names)
+    for rank, (rows, other) in enumerate(everyone):
+        if rows and other != names:
+            raise DataError(f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {', '.join(other)}")
+    if not table.rows:
+        columns = {name: np.empty(0, dtype=object) for name in names}
+    counts = [rows for rows, _ in everyone]
     return MemoryTable(columns, sum(counts[: world.rank]), sum(counts))

@@ -281,6 +281,19 @@ def on_first(world, work):
     return outcome
 
 
+def together(world, work):
+    """The result of work() of this rank, or on every rank the error of the lowest that failed.
+
+    Collective. Unlike `agree` it sends no results.
+    """
+    try:
+        result, error = work(), None
+    except Exception as problem:  # only to carry it to the other ranks; `settle` raises it
+        result, error = None, problem
+    settle(world.allgather(error))
+    return result
+
+
 def agree_rows(world, work, path):
     """`agree` on work() that returns a number of rows: a `Fault` becomes a `DataError`.
 

@@ -31,10 +31,12 @@ def start(executor: Executor, total: int, init: str, seed: int) -> None:
     Raises
     ------
     ModelError
-        When `init` is not known, or "kmeans++" has no numeric column to work on.
+        When `init` is not known or `seed` no integer, or "kmeans++" has no numeric column to work on.
     """
     if init not in METHODS:
         raise ModelError(f"init = {init!r}: choose one of {', '.join(METHODS)}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ModelError(f"seed = {seed!r} is not an integer")
     everything = np.array([int(executor.given())])
     executor.grid.world.allreduce(everything, "min")  # a rank that holds nothing has all that it needs
     if everything[0]:

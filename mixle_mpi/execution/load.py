@@ -14,7 +14,7 @@ from mixle_mpi.data.encode import EncodedRows, bindings, check, encode, observed
 from mixle_mpi.data.exchange import exchange
 from mixle_mpi.data.memory import MemoryTable
 from mixle_mpi.data.open import describe_data, is_path, open_named, read_table, table_in_memory
-from mixle_mpi.data.table import agree
+from mixle_mpi.data.table import together
 from mixle_mpi.execution.grid import Grid
 
 
@@ -58,10 +58,10 @@ def load(
         if not table.names and not table.rows:
             width = model.width or 0
             table = MemoryTable({str(j): np.empty(0) for j in range(width)}) if width else table
-        placed = model.place(Scope(table.names))
+        placed = together(world, lambda: model.place(Scope(table.names)))
         slots = slots_of(placed)
     if not is_path(data):
-        agree(world, lambda: table.check(slots.wants()))
+        together(world, lambda: table.check(slots.wants()))
     start, stop = (
         shard_rows(world.rank, world.size, table.total)
         if table.everywhere
@@ -79,8 +79,8 @@ def load(
     table.close()
     own_weights = None
     if weights is not None:
-        own = agree(world, lambda: checked_weights(weights, table.total, local, stop - start, start))
-        rows.arrays["weights"] = own[world.rank]
+        own = together(world, lambda: checked_weights(weights, table.total, local, stop - start, start))
+        rows.arrays["weights"] = own
     if not table.everywhere:
         rows = exchange(rows, ranges, world)
     if weights is not None:
@@ -94,7 +94,10 @@ def load(
 
 def checked_weights(weights, total: int, local: bool, n: int, start: int) -> np.ndarray:
     """The sample weights (n,) of the rows from `start` on. Raises DataError that names row and value."""
-    w = np.asarray(weights, dtype=float)
+    try:
+        w = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise DataError("weights are not numbers") from None
     expected = n if local else total
     if w.shape != (expected,):
         raise DataError(f"weights of shape {w.shape} for {expected} rows")

@@ -88,7 +88,7 @@ def checked_floor(where: str, min_variance) -> float | None:
     """The floor that a user gave, a float >= 0, or None. Raises ModelError."""
     if min_variance is None:
         return None
-    if not (isinstance(min_variance, (int, float)) and 0 <= min_variance < np.inf):
+    if not (isinstance(min_variance, (int, float, np.number)) and 0 <= min_variance < np.inf):
         raise ModelError(f"{where}: min_variance = {min_variance!r} is not a number >= 0")
     return float(min_variance)
 

@@ -12,8 +12,11 @@ from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.natural import NaturalBlock, flat_columns
 from mixle_mpi.kernels import gaussian, table
 
-# A member uses the natural form while one rounding of its largest terms stays below this.
+# A member uses the natural form while one rounding of its largest terms stays below this, and below
+# NATURAL_SHARE * sqrt(n) for n rows: roundings add up like a random walk, and the log likelihood of a
+# few rows is to be as exact, relative to their number, as that of many.
 NATURAL_ERROR = 1e-11
+NATURAL_SHARE = 1e-13
 HUGE = 1e75  # beyond this, squares of encoded numbers are not formed
 
 
@@ -80,7 +83,8 @@ class LeafBank(Bank):
         if self.natural_possible:
             extent = self.node.feature_extent()
             error = 2.2e-16 * (np.abs(self._eta) @ extent)
-            self.residual_members = np.flatnonzero(~(error < NATURAL_ERROR))
+            bound = min(NATURAL_ERROR, NATURAL_SHARE * self.node.encoding.observed**0.5)
+            self.residual_members = np.flatnonzero(~(error < bound))
         else:
             self._eta, self._constant = np.empty((self.size, 0)), np.zeros(self.size)
             self.residual_members = np.arange(self.size)

@@ -44,8 +44,8 @@ class MultivariateGaussian(ResidualFamily):
         lengths = {np.shape(v)[0] for v in self.values.values() if v is not None} | ({dim} if dim else set())
         if len(lengths) > 1:
             raise ModelError(f"{self.type_name()}: dim, mean and covariance have different lengths {sorted(lengths)}")
-        self.dim = lengths.pop() if lengths else None
-        if dim is not None and (not isinstance(dim, int) or dim < 1):
+        self.dim = int(lengths.pop()) if lengths else None
+        if dim is not None and (not isinstance(dim, (int, np.integer)) or dim < 1):
             raise ModelError(f"{self.type_name()}: dim = {dim!r} is not a number >= 1")
 
     @property

@@ -94,7 +94,8 @@ def test_the_exceptions_are_all_in_use():
 
 
 def test_node_imports_the_execution_only_inside_its_public_methods():
-    (node,) = (n for n in tree_of(PACKAGE / "contract/node.py").body if isinstance(n, ast.ClassDef) and n.name == "Node")
+    classes = [n for n in tree_of(PACKAGE / "contract/node.py").body if isinstance(n, ast.ClassDef)]
+    (node,) = (n for n in classes if n.name == "Node")
     for method in (n for n in node.body if isinstance(n, ast.FunctionDef)):
         if any(m.startswith("mixle_mpi") for m, *_ in imports_of(method)):
             assert method.name in {"log_density", "posterior", "sample", "save", "num_parameters", "__repr__"}
@@ -186,7 +187,8 @@ def test_nothing_is_guessed_from_attributes(path):
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id != "hasattr", f"line {node.lineno}"
-            assert not (node.func.id == "getattr" and len(node.args) == 3), f"line {node.lineno}: getattr with a default"
+            guess = node.func.id == "getattr" and len(node.args) == 3
+            assert not guess, f"line {node.lineno}: getattr with a default"
 
 
 @every

@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from mixle_mpi import (
-    Bernoulli, Categorical, Composite, DataError, Exponential, Gaussian, Mixture, MultivariateGaussian, NumericalError,
-    Optional, Poisson, optimize,
+    Bernoulli,
+    Categorical,
+    Composite,
+    DataError,
+    Exponential,
+    Gaussian,
+    Mixture,
+    MultivariateGaussian,
+    NumericalError,
+    Optional,
+    Poisson,
+    optimize,
 )  # fmt: skip
 from mixle_mpi.execution import executor as executor_module
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from mixle_mpi.commands.settings import DEMO, effective, parse_value, place, read, split_key, to_toml
+from mixle_mpi.commands.fit import parser
+from mixle_mpi.commands.settings import DEMO, SETTINGS, effective, parse_value, place, read, split_key, to_toml
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.models.specification import build
 
@@ -177,3 +178,11 @@ def test_the_example_is_the_packaged_demo(request):
     for name in ("penguins.toml", "penguins.csv"):
         assert (examples / name).read_bytes() == (DEMO.parent / name).read_bytes()
     assert read(examples / "penguins.toml")["data"]["path"] == str(examples / "penguins.csv")
+
+
+def test_the_readme_names_every_key_and_option(request):
+    text = (request.config.rootpath / "README.md").read_text()
+    for setting in SETTINGS:
+        assert f"`{setting.key}`" in text
+    for option in (name for action in parser(True)._actions for name in action.option_strings):
+        assert option in ("-h", "--help") or option in text, option

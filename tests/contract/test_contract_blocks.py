@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +44,7 @@ def test_every_row_is_in_exactly_one_shard(n, shards):
     ranges = [shard_rows(d, shards, n) for d in range(shards)]
     assert ranges[0][0] == 0 and ranges[-1][1] == n
     assert all(a <= b for a, b in ranges)
-    assert all(left[1] == right[0] for left, right in zip(ranges, ranges[1:]))
+    assert all(left[1] == right[0] for left, right in pairwise(ranges))
 
 
 @settings(max_examples=100, deadline=None)
@@ -58,7 +60,7 @@ def test_shards_are_whole_blocks(n, shards):
 def test_units_are_dealt_evenly(units, shards):
     ranges = [unit_range(m, shards, units) for m in range(shards)]
     assert ranges[0][0] == 0 and ranges[-1][1] == units
-    assert all(left[1] == right[0] for left, right in zip(ranges, ranges[1:]))
+    assert all(left[1] == right[0] for left, right in pairwise(ranges))
     assert max(b - a for a, b in ranges) - min(b - a for a, b in ranges) <= 1
 
 

@@ -11,7 +11,9 @@ from mixle_mpi.contract.random import keyed_generator, keyed_uniform, stream
 ROWS = np.arange(20000, dtype=np.int64)
 
 
-@pytest.mark.parametrize("seed, purpose, numbers", [(0, "start", ()), (1, "start", ()), (-5, "sample", (3,)), (2**70, "x", (1, 2))])
+@pytest.mark.parametrize(
+    "seed, purpose, numbers", [(0, "start", ()), (1, "start", ()), (-5, "sample", (3,)), (2**70, "x", (1, 2))]
+)
 def test_uniform(seed, purpose, numbers):
     u = keyed_uniform(seed, purpose, ROWS, *numbers)
     assert u.min() > 0 and u.max() < 1

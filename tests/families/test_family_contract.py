@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from examples import EXAMPLES
+from scipy import stats
 
+from examples import EXAMPLES
 from mixle_mpi import Gaussian, Mixture, ModelError, MultivariateGaussian, load, optimize
 from mixle_mpi.contract.fields import interval, positive, psd, real, simplex
 from mixle_mpi.data.encode import EncodedRows
@@ -276,3 +277,22 @@ def test_the_density_of_a_row_does_not_depend_on_the_rows_beside_it(example):
         beside = example.model().log_density([*data, *data, *data[::-1]])[50:100]
     relative, absolute = example.tolerance
     assert (np.abs(beside - alone) <= absolute + relative * np.abs(alone)).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6, 1e8, 1e12])
+def test_natural_and_residual_form_meet_without_a_loss(offset):
+    """Whichever form is chosen at this distance from the origin, the digits are kept."""
+    rng = np.random.default_rng(6)
+    x = offset + rng.standard_normal((400, 2))
+    one = Gaussian(offset, 1.0).log_density(x[:, 0])
+    np.testing.assert_allclose(one, stats.norm.logpdf(x[:, 0] - offset), rtol=0, atol=1e-11)
+    covariance = np.array([[1.0, 0.5], [0.5, 1.0]])
+    expected = stats.multivariate_normal.logpdf(x - offset, np.zeros(2), covariance)
+    both = MultivariateGaussian(2, [offset] * 2, covariance).log_density(x)
+    np.testing.assert_allclose(both, expected, rtol=0, atol=1e-11)
+    # members far apart in one bank: each chooses for itself
+    mixture = Mixture([Gaussian(0.0, 1.0), Gaussian(offset, 1.0), Gaussian(-3.0, 1e-6)], weights=[0.25, 0.5, 0.25])
+    rows = np.r_[x[:, 0], rng.standard_normal(50), -3 + 1e-3 * rng.standard_normal(50)]
+    parts = [(0.25, 0.0, 1.0), (0.5, offset, 1.0), (0.25, -3.0, 1e-3)]
+    apart = np.logaddexp.reduce([np.log(w) + stats.norm.logpdf((rows - m) / s) - np.log(s) for w, m, s in parts])
+    np.testing.assert_allclose(mixture.log_density(rows), apart, rtol=0, atol=1e-11)

@@ -11,7 +11,16 @@ import math
 import numpy as np
 
 from mixle_mpi import (
-    Bernoulli, Categorical, Composite, Exponential, Gaussian, Mixture, MultivariateGaussian, Optional, Poisson, Record,
+    Bernoulli,
+    Categorical,
+    Composite,
+    Exponential,
+    Gaussian,
+    Mixture,
+    MultivariateGaussian,
+    Optional,
+    Poisson,
+    Record,
 )  # fmt: skip
 
 INF = float("inf")
@@ -97,7 +106,7 @@ class PlainVector:
 
     def density(self, row):
         z = np.array([row[i] for i in self.at]) - self.mean
-        sign, log_det = np.linalg.slogdet(2 * np.pi * self.covariance)
+        _, log_det = np.linalg.slogdet(2 * np.pi * self.covariance)
         return float(-0.5 * (z @ np.linalg.solve(self.covariance, z) + log_det))
 
     def clear(self):

@@ -10,7 +10,17 @@ from plain_em import plain, step
 from trees import TREES, N, rows_of
 
 from mixle_mpi import (
-    Bernoulli, Composite, DataError, Exponential, Gaussian, Mixture, ModelError, Optional, Poisson, Record, load,
+    Bernoulli,
+    Composite,
+    DataError,
+    Exponential,
+    Gaussian,
+    Mixture,
+    ModelError,
+    Optional,
+    Poisson,
+    Record,
+    load,
     optimize,
 )  # fmt: skip
 

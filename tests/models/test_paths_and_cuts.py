@@ -72,7 +72,8 @@ def test_check_cut_accepts(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["component_3", "component_*/factor_1", "component_*/factor_2", "factor_0", "component_*/factor_0/component_0"]
+    "pattern",
+    ["component_3", "component_*/factor_1", "component_*/factor_2", "factor_0", "component_*/factor_0/component_0"],
 )
 def test_check_cut_refuses_and_names_what_can_be_cut(pattern):
     with pytest.raises(ModelError) as refused:

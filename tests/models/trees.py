@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi import (
-    Bernoulli, Categorical, Composite, Exponential, Gaussian, Mixture, MultivariateGaussian, Optional, Poisson, Record,
+    Bernoulli,
+    Categorical,
+    Composite,
+    Exponential,
+    Gaussian,
+    Mixture,
+    MultivariateGaussian,
+    Optional,
+    Poisson,
+    Record,
 )  # fmt: skip
 
 N = 60
@@ -215,8 +224,8 @@ TREES = {
     "mixture of composites of mixtures": (
         Mixture([Composite(Mixture([G(-2), G(0)], weights=HALF), Mixture([Poisson(2.0), Poisson(5.0), Poisson(8.0)],
                                                                          weights=THIRDS)),
-                 Composite(Mixture([G(1), G(3)], weights=[0.1, 0.9]), Mixture([Poisson(1.0), Poisson(4.0), Poisson(9.0)],
-                                                                             weights=THIRDS))], weights=HALF),
+                 Composite(Mixture([G(1), G(3)], weights=[0.1, 0.9]),
+                           Mixture([Poisson(1.0), Poisson(4.0), Poisson(9.0)], weights=THIRDS))], weights=HALF),
         table(numbers(40), counts(40)),
     ),
     "three levels of mixtures": (

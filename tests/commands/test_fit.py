@@ -1,0 +1,208 @@
+"""The command `fit`, in this process and alone: output, exit codes, overwriting."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mixle_mpi import load
+from mixle_mpi.commands.fit import main
+from mixle_mpi.execution.executor import Executor
+from mixle_mpi.report.lines import start_lines, warn_crowded
+from mixle_mpi.report.model import model_lines
+
+FIELDS = {
+    "schema", "status", "converged", "log_likelihood", "history", "n_iter", "n_rows", "n_parameters", "bic", "aic",
+    "grid", "cut", "seed", "exit_code", "seconds", "bytes", "versions",
+}  # fmt: skip
+FILES = {"run.toml", "metrics.jsonl", "model.npz", "model.json", "result.json"}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """No launcher, and a working directory of the test's own."""
+    for name in ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def result(path) -> dict:
+    return json.loads((path / "result.json").read_text())
+
+
+def test_the_demo_finds_the_species(tmp_path, capsys):
+    assert main(["--demo"]) == 0
+    out = tmp_path / "runs" / "demo"
+    assert {p.name for p in out.iterdir()} == FILES
+    found = result(out)
+    assert set(found) >= FIELDS
+    assert found["status"] == "converged" and found["converged"] and found["exit_code"] == 0
+    assert (found["n_rows"], found["n_parameters"], found["grid"], found["cut"]) == (344, 47, [1, 1], None)
+    assert found["log_likelihood"] == found["history"][-1] == pytest.approx(-6225.688768, abs=1e-3)
+    assert len(found["history"]) == found["n_iter"] + 1
+    assert found["bic"] == pytest.approx(47 * np.log(344) - 2 * found["log_likelihood"], abs=1e-9)
+    assert found["seconds"]["total"] >= sum(s for p, s in found["seconds"].items() if p not in ("total", "other"))
+    model = load(out)
+    shares = [dict(zip(c.fields["species"].levels, c.fields["species"].values["probabilities"]))
+              for c in model.components]  # fmt: skip
+    assert {max(s, key=s.get) for s in shares} == {"Adelie", "Chinstrap", "Gentoo"}
+    assert all(max(s.values()) > 0.95 for s in shares)
+    printed = capsys.readouterr()
+    assert "converged after" in printed.out and "runs/demo" in printed.out and printed.err == ""
+
+
+def test_every_iteration_has_a_line_in_metrics(tmp_path):
+    assert main(["--demo", "--quiet"]) == 0
+    lines = [json.loads(s) for s in (tmp_path / "runs/demo/metrics.jsonl").read_text().splitlines()]
+    found = result(tmp_path / "runs/demo")
+    assert [line["iteration"] for line in lines] == list(range(found["n_iter"] + 1))
+    assert [line["log_likelihood"] for line in lines] == found["history"]
+    assert lines[0]["change"] is None
+    for line in lines[1:]:
+        step = found["history"][line["iteration"]] - found["history"][line["iteration"] - 1]
+        assert line["change"] == pytest.approx(step / 344, rel=1e-9)
+
+
+def test_the_saved_run_file_repeats_the_run(tmp_path):
+    assert main(["--demo", "--quiet", "--tol", "1e-3", "--seed", "4", "-o", "model.components=2", "--out", "a"]) == 0
+    assert main([str(tmp_path / "a/run.toml"), "--out", "b"]) == 0
+    a, b = result(tmp_path / "a"), result(tmp_path / "b")
+    assert a["history"] == b["history"] and a["seed"] == b["seed"] == 4
+    assert (tmp_path / "a/model.npz").read_bytes() == (tmp_path / "b/model.npz").read_bytes()
+
+
+def test_print_config_prints_the_saved_run_file_and_fits_nothing(tmp_path, capsys):
+    assert main(["--demo", "--quiet", "--max-iter", "3", "--tol", "none", "--out", "a"]) == 0
+    capsys.readouterr()
+    assert main(["--demo", "--quiet", "--max-iter", "3", "--tol", "none", "--out", "a", "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "a/run.toml").read_text()
+    (tmp_path / "again.toml").write_text(printed)
+    assert main(["again.toml", "--print-config"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_progress_comes_every_kth_iteration(capsys):
+    assert main(["--demo", "--every", "4", "--max-iter", "9", "--tol", "none"]) == 0
+    numbers = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:9].strip().isdigit()]
+    assert numbers == ["0", "4", "8"]
+
+
+def test_quiet_prints_warnings_only(capsys):
+    assert main(["--demo", "--quiet", "--max-iter", "2"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "mixle_mpi.fit: warning: not converged after 2 iterations; raise fit.max_iter or fit.tol\n"
+
+
+def test_exit_code_5_only_when_convergence_is_required(tmp_path, capsys):
+    assert main(["--demo", "--quiet", "--max-iter", "2", "--require-convergence"]) == 5
+    found = result(tmp_path / "runs/demo")
+    assert (found["status"], found["converged"], found["exit_code"]) == ("max_iter", False, 5)
+    assert main(["--demo", "--quiet", "--require-convergence", "--overwrite"]) == 0
+
+
+def test_a_numerical_failure_is_recorded(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
+    (tmp_path / "r.toml").write_text(
+        '[data]\npath = "x.csv"\n[model]\ntype = "multivariate_gaussian"\ndim = 2\nmin_variance = 0\n'
+    )
+    assert main(["r.toml"]) == 4
+    found = result(tmp_path / "runs/r")
+    assert (found["status"], found["exit_code"], found["converged"]) == ("failed", 4, False)
+    assert found["message"] in capsys.readouterr().err
+    assert set(found) >= FIELDS and "model.json" not in {p.name for p in (tmp_path / "runs/r").iterdir()}
+
+
+@pytest.mark.parametrize(
+    "argv, code, says",
+    [
+        ([], 2, "a run file is needed, or --demo"),
+        (["--demo", "--bogus"], 2, "there is no option --bogus"),
+        (["--demo", "--max-itre=3"], 2, "did you mean '--max-iter'?"),
+        (["--demo", "more", "evenmore"], 2, "'evenmore' is one argument too many"),
+        (["--demo", "-o", "fit.max_itr=3"], 2, "did you mean 'max_iter'?"),
+        (["--demo", "-o", "fit.max_iter"], 2, "write -o key=value"),
+        (["--demo", "--tol", "small"], 2, "--tol small: fit.tol = 'small'"),
+        (["--demo", "--grid", "2x1"], 2, "grid: 2 x 1 = 2, but 1 ranks"),
+        (["--demo", "--cut", "nowhere"], 2, "cut 'nowhere': no node there"),
+        (["--demo", "-o", "fit.starts=2"], 2, "starts = 2"),
+        (["--demo", "--data", "x.parquet"], 2, "files of this kind are not read"),
+        (["--demo", "--data", "nothere.csv"], 74, "nothere.csv: No such file or directory"),
+        (["nothere.toml"], 74, "nothere.toml: No such file or directory"),
+        (["--demo", "-o", "model.component.fields.colour={type='gaussian'}"], 2, "no column 'colour'"),
+        (["--demo", "-o", "model.component.fields.sex={type='categorical'}"], 2, "row 3"),
+    ],
+)
+def test_refusals_are_one_line_and_a_code(argv, code, says, capsys):
+    assert main(argv) == code
+    printed = capsys.readouterr()
+    assert printed.out == "" or argv[:1] == ["--demo"]
+    assert says in printed.err
+    assert printed.err.startswith("mixle_mpi.fit: error: ") and printed.err.count("\n") == 1
+
+
+def test_an_unforeseen_error_is_a_traceback_and_code_1(monkeypatch, capsys):
+    def boom(self):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(Executor, "e_step", boom)
+    assert main(["--demo", "--quiet"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("Traceback") == 1 and "ZeroDivisionError: boom" in err and "failed:" in err
+
+
+def contents(directory) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file()}
+
+
+def test_a_result_is_not_overwritten_by_mistake(tmp_path, capsys):
+    assert main(["--demo", "--quiet", "--max-iter", "3", "--tol", "none"]) == 0
+    before = contents(tmp_path / "runs/demo")
+    assert main(["--demo"]) == 2
+    assert "holds a result" in capsys.readouterr().err
+    assert contents(tmp_path / "runs/demo") == before
+    assert main(["--demo", "--quiet", "--overwrite"]) == 0
+    assert set(contents(tmp_path / "runs/demo")) == FILES and contents(tmp_path / "runs/demo") != before
+    assert not (tmp_path / "runs/demo/unfinished").exists()
+
+
+def test_a_failed_run_leaves_the_old_result(tmp_path, monkeypatch):
+    assert main(["--demo", "--quiet", "--max-iter", "3", "--tol", "none"]) == 0
+    before = contents(tmp_path / "runs/demo")
+    monkeypatch.setattr(Executor, "maximize", lambda self: 1 / 0)
+    assert main(["--demo", "--quiet", "--overwrite"]) == 1
+    assert contents(tmp_path / "runs/demo") == before
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["--demo", "--quiet", "--overwrite"]) == 0
+    assert not (tmp_path / "runs/demo/unfinished").exists()
+
+
+def test_an_output_directory_that_cannot_be_made_is_code_74(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["--demo", "--out", "file/below"]) == 74
+    assert "file/below" in capsys.readouterr().err
+
+
+def test_the_start_line_tells_ranks_affinity_and_threads():
+    line = start_lines([("a", 1, 8, 1), ("a", 1, 8, 1), ("b", 2, 8, 4)])[0]
+    assert "2 nodes; ranks per node 1 to 2, affinity 1 to 2 of 8 cores, threads per rank 1 to 4" in line
+
+
+def test_more_threads_than_cores_are_warned_of():
+    with pytest.warns(UserWarning, match=r"a: 6 threads .* on 4 cores"):
+        warn_crowded([("a", 2, 4, 3), ("a", 2, 4, 3), ("b", 2, 8, 1)])
+
+
+def test_the_printed_model_is_cut():
+    from mixle_mpi import Categorical, Gaussian, Mixture, Record
+
+    levels = [f"l{i:02d}" for i in range(40)]
+    one = Record(x=Gaussian(1.0, 2.0), y=Categorical(levels, [1 / 40] * 40))
+    lines = model_lines(Mixture([one] * 30, weights=[1 / 30] * 30))
+    assert lines[0] == "mixture of 30" and lines[-1] == "  ... 18 more components"
+    assert lines[2] == "    x: mean 1, variance 2"
+    assert lines[3].startswith("    y: l00 0.025") and lines[3].endswith("32 more")

@@ -1,0 +1,77 @@
+"""Rows and trees on which grids are compared, and the comparison itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mixle_mpi import (
+    Bernoulli, Categorical, Composite, Exponential, Gaussian, Mixture, MultivariateGaussian, Optional, Poisson, Record,
+)  # fmt: skip
+
+
+def rows(n: int = 203, seed: int = 0) -> list[dict]:
+    """Rows with numbers, counts, labels, vectors and missing cells."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for g in rng.integers(0, 3, n):
+        e = rng.exponential(1 + g) if rng.random() > 0.3 else rng.normal(5, 0.5)
+        made.append({
+            "a": None if rng.random() < 0.1 else rng.normal(3.0 * g, 1),
+            "b": int(rng.poisson(2 + g)),
+            "c": "abc"[rng.integers(0, 3)],
+            "d": bool(rng.random() < 0.2 + 0.3 * g),
+            "e": None if rng.random() < 0.2 else e,
+            "v": (rng.normal(), rng.normal(g, 2)),
+            "w": f"word{rng.integers(0, 40)}",
+        })  # fmt: skip
+    return made
+
+
+def trees() -> dict[str, tuple]:
+    """Name -> (model, paths to cut); a path of None is the default."""
+    record = Record(a=Optional(Gaussian()), b=Poisson(), c=Categorical(pseudo_count=1), v=MultivariateGaussian(2),
+                    w=Categorical())  # fmt: skip
+    nested = Record(
+        v=Mixture(Composite(Gaussian(), Gaussian()), 4),
+        e=Optional(Mixture([Gaussian(), Exponential()])),
+        b=Mixture(Poisson(), 2),
+        d=Bernoulli(),
+    )
+    deep = Mixture(
+        Record(
+            v=Mixture(Composite(Gaussian(), Gaussian()), 2),
+            e=Optional(Mixture([Gaussian(), Exponential(), Gaussian()])),
+            a=Optional(Gaussian(), estimate_missing=True),
+        ),
+        3,
+    )
+    several = Mixture([
+        Record(a=Optional(Gaussian()), v=MultivariateGaussian(2)),
+        Record(a=Optional(Gaussian()), v=MultivariateGaussian(2, structure="diagonal")),
+        Record(a=Optional(Gaussian()), v=MultivariateGaussian(2)),
+    ])  # fmt: skip
+    return {
+        "mixture of records": (Mixture(record, 3), [None, "", "component_*", "component_1"]),
+        "nested": (nested, [None, "v", "v/component_*", "v/component_2", "e/of", "b"]),
+        "deep": (deep, ["", "component_*", "component_*/v", "component_0/v", "component_2/e/of",
+                        "component_*/v/component_*", "component_1/v/component_1"]),
+        "several families": (several, [None, "component_0", "component_2"]),
+        "atomic": (Record(a=Optional(Gaussian())), [None]),
+    }  # fmt: skip
+
+
+def difference(result, reference) -> tuple[float, float]:
+    """Largest difference of the histories, relative to max(|L|, N), and of the parameters in encoded units."""
+    assert len(result.history) == len(reference.history)
+    scale = max(abs(reference.history[-1]), reference.n_rows)
+    levels = np.max(np.abs(np.array(result.history) - reference.history)) / scale
+    theta, expected = result.model.state.theta, reference.model.state.theta
+    assert theta.shape == expected.shape and not np.isnan(theta).any()
+    return float(levels), float(np.max(np.abs(theta - expected) / np.maximum(1.0, np.abs(expected))))
+
+
+def assert_same(result, reference) -> None:
+    """The log likelihood of each iteration to 1e-12 of max(|L|, N), parameters to 1e-8."""
+    levels, parameters = difference(result, reference)
+    assert levels < 1e-12, f"log likelihoods differ by {levels}"
+    assert parameters < 1e-8, f"parameters differ by {parameters}"
