@@ -55,7 +55,8 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="further options of mixle_mpi.fit, after --")
     options = parser.parse_args()
     reference, worst = None, 0
-    print(f"{'grid':>6}{'iterations':>12}{'log likelihood':>20}{'difference':>12}{'parameters':>12}{'s a pass':>10}{'s':>8}")
+    print(f"{'grid':>6}{'iterations':>12}{'log likelihood':>20}{'difference':>12}{'parameters':>12}"
+          f"{'s a pass':>10}{'s':>8}")  # fmt: skip
     with tempfile.TemporaryDirectory() as base:
         for grid in options.grids.split(","):
             out = Path(base) / grid

@@ -69,7 +69,8 @@ def time_sklearn(case: Case, x, weights, means, variances) -> tuple[list[float],
     precision = np.diag(1.0 / variances) if full else 1.0 / variances
     peer = GaussianMixture(
         case.components, covariance_type="full" if full else "diag", tol=0.0, max_iter=ITERATIONS, reg_covar=0.0,
-        weights_init=weights, means_init=means, precisions_init=np.stack([precision] * case.components), init_params="random_from_data",
+        weights_init=weights, means_init=means, precisions_init=np.stack([precision] * case.components),
+        init_params="random_from_data",
     )  # fmt: skip
     at = []
     step = peer._e_step

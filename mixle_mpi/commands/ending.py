@@ -142,16 +142,23 @@ def _refuse_unstarted(name: str, launched: Launch | None, error: Exception) -> i
 def _die(name: str, launched: Launch | None, error: Exception) -> int:
     """Print the traceback with rank and host, and end all ranks.
 
-    A higher rank waits a little longer: where several fail at once, the lowest speaks and ends the rest.
+    A higher rank waits a little longer: where several fail at once, or have agreed on the error of one, the
+    lowest speaks and ends the rest.
     """
-    where = ""
+    from mixle_mpi.data.table import Origin
+
     if launched is not None:
         time.sleep(1.5 * launched.rank / (launched.rank + 8.0))
+    origin = vars(error).get("origin")
+    if not isinstance(origin, Origin):
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        origin = Origin(0 if launched is None else launched.rank, socket.gethostname(), text)
+    where = f"host {origin.host}"
+    if launched is not None:
         of = "" if launched.size is None else f" of {launched.size}"
-        where = f"rank {launched.rank}{of} on "
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        where = f"rank {origin.rank}{of} on {where}"
     sys.stdout.flush()
-    say(f"{name}: {where}host {socket.gethostname()} failed:\n{text.rstrip()}", sys.stderr)
+    say(f"{name}: {where} failed:\n{origin.traceback.rstrip()}", sys.stderr)
     return _abort(launched, exit_code(error))
 
 

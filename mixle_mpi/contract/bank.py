@@ -30,7 +30,7 @@ class Bank:
     Attributes
     ----------
     nodes : the node of each member of the whole model; the first, `node`, carries what they have in common
-    path : unique, readable; `*` stands for every member
+    place, path : where it is in the tree, as a `Path` and in words, where `*` stands for every member
     members : (m,) int64, the numbers of the members held here among all members of the whole model
     total_members : how many the whole model has
     exclusive : (m,) bool, whether no other model shard holds the member
@@ -41,6 +41,7 @@ class Bank:
     ):
         self.nodes = nodes
         self.node = nodes[0]
+        self.place = path
         self.path = str(path)
         self.members = members
         self.total_members = total_members
@@ -84,6 +85,9 @@ class Bank:
 
     def finish(self) -> None:
         """End the pass: statistics kept elsewhere are added to the vector."""
+
+    def pool(self, stats: Views, first: bool) -> None:
+        """Add the members' part to shared statistics: of those held here alone, on the `first` shard of all."""
 
     def maximize(self, theta: Views, stats: Views, new: Views) -> None:
         """Write the maximising parameters to `new`; members without weight keep their values."""

@@ -15,11 +15,14 @@ from mixle_mpi.contract.random import keyed_uniform
 
 SAMPLE = 4096
 SUMMARY_SEED = 0x5EED
+SHIFTED = ("centred", "even", "logarithm")
 
 
 @dataclass(frozen=True)
 class SlotKey:
-    """`kind` is "centred" (shifted and scaled numbers), "plain" (numbers as they are) or "label"."""
+    """How columns are encoded: `kind` is "centred" (shifted and scaled numbers), "even" (the same with one
+    scale for all columns), "logarithm" (centred logarithms), "plain" (numbers as they are) or "label".
+    """
 
     kind: str
     columns: tuple[str, ...]
@@ -183,7 +186,7 @@ class Encoding:
 
     def encode_numbers(self, x: np.ndarray) -> np.ndarray:
         """Numbers (d, n) as kernels read them; 0 where missing."""
-        if self.key.kind == "centred":
+        if self.key.kind in SHIFTED:
             x = (x - self.shift[:, None]) / self.scale[:, None]
         return np.where(np.isnan(x), 0.0, x)
 
@@ -214,9 +217,12 @@ def bind_encoding(
         counts = np.array([summary.counts.get(label_key(level), 0) for level in names], dtype=float)
         share = kept.frequencies if kept else counts / max(counts.sum(), 1.0)
         none = np.empty(0)
-        return Encoding(key, none, none, none, none, none, none, tuple(names), share, summary.observed, summary.missing, bases)
+        seen = summary.observed, summary.missing
+        return Encoding(key, none, none, none, none, none, none, tuple(names), share, *seen, bases)
     shift, scale = (kept.shift, kept.scale) if kept else _centre(summary) if centre else _unmoved(summary)
-    unit_shift, unit = (shift, scale) if key.kind == "centred" else (0.0, 1.0)
+    if key.kind == "even":
+        scale = np.full_like(scale, scale.max())
+    unit_shift, unit = (shift, scale) if key.kind in SHIFTED else (0.0, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         variance = summary.square / max(summary.observed, 1) / np.square(unit)
         low, high = (summary.low - unit_shift) / unit, (summary.high - unit_shift) / unit
@@ -229,7 +235,8 @@ def bind_encoding(
         mean, variance = np.where(ok, mean, (shift - unit_shift) / unit), np.where(ok, variance, spread**2)
     if kept:
         mean, variance = kept.mean, kept.variance
-    return Encoding(key, shift, scale, low, high, mean, variance, observed=summary.observed, missing=summary.missing, bases=bases)
+    seen = summary.observed, summary.missing
+    return Encoding(key, shift, scale, low, high, mean, variance, (), np.empty(0), *seen, bases)
 
 
 def _unmoved(summary: Summary) -> tuple[np.ndarray, np.ndarray]:
@@ -238,16 +245,25 @@ def _unmoved(summary: Summary) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _centre(summary: Summary) -> tuple[np.ndarray, np.ndarray]:
-    """Shift (a sample median that is a value of the data) and scale (a power of two) of each column."""
+    """Shift and scale of each column, from the sample and the extremes.
+
+    The scale is a power of two near the spread. The shift is the median of the sample where all numbers
+    are within a factor of two of it, so that the difference is exact; otherwise the origin is near
+    enough, and the digits of small numbers are kept.
+    """
     order = np.argsort(summary.sample_rows, kind="stable")
     x = np.sort(summary.sample[:, order], axis=1)
     k = x.shape[1]
     if not k:
         return _unmoved(summary)
-    shift = x[:, k // 2].copy()
+    middle = x[:, k // 2].copy()
     with np.errstate(over="ignore"):
-        spread = (x[:, (3 * k) // 4] - x[:, k // 4]) / 1.349
-        spread = np.where(spread > 0, spread, np.abs(x - shift[:, None]).max(axis=1))
+        # the median absolute deviation bears half of the rows being outliers
+        deviation = np.sort(np.abs(x - middle[:, None]), axis=1)
+        spread = 1.4826 * deviation[:, k // 2]
+        spread = np.where(spread > 0, spread, deviation[:, -1])
+        far = np.maximum(np.abs(summary.low), np.abs(summary.high)) > 2.0 * (summary.high - summary.low)
+    shift = np.where(far, middle, 0.0)
     usable = (spread > 1e-290) & (spread < 1e290)
     scale = np.ldexp(1.0, np.where(usable, np.round(np.log2(np.where(usable, spread, 1.0))), 0).astype(int))
     return shift, scale

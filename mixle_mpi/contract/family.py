@@ -17,7 +17,7 @@ import numpy as np
 from mixle_mpi.contract.columns import Encoding, SlotKey
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.fields import Constraint, Param, Stat, shape_of
-from mixle_mpi.contract.node import Bindings, Node
+from mixle_mpi.contract.node import Bindings, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 
 Theta = dict[str, np.ndarray]
@@ -41,8 +41,9 @@ class Family(Node):
 
     encoding: Encoding | None = None
 
-    def __init__(self, values: dict[str, Any], *, fixed: bool = False):
+    def __init__(self, values: dict[str, Any], *, key: str | None = None, fixed: bool = False):
         self.values = {name: self._checked(name, value) for name, value in values.items()}
+        self.key = checked_key(self.type_name(), key)
         self.fixed = bool(fixed)
         if self.fixed and any(v is None for v in self.values.values()):
             raise ModelError(f"{self.type_name()}: fixed=True needs all of {', '.join(self.values)}")
@@ -84,10 +85,10 @@ class Family(Node):
         return bound
 
     def signature(self) -> Hashable:
-        return (type(self), self.columns, self.fixed, tuple(sorted(self.options().items())), *self.sizes.values())
+        return (type(self), self.columns, tuple(sorted(self.options().items())), *self.sizes.values())
 
     def options(self) -> dict[str, Any]:
-        return {"fixed": True} if self.fixed else {}
+        return super().options() | ({"fixed": True} if self.fixed else {})
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
         from mixle_mpi.families.leaf import LeafBank
@@ -160,8 +161,12 @@ class Family(Node):
 
     # -- estimation --------------------------------------------------------------------------------
 
+    def pooled(self, stats: Theta) -> Theta:
+        """What each member adds to the shared statistics, one array (members, *shape) for each such field."""
+        return {}
+
     def maximize(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
-        """Maximising parameters, from statistics with positive weight.
+        """Maximising parameters, from statistics with positive weight. Shared fields come once for each member.
 
         `about` is (members, d): where the moments in `stats` were taken about, for families with a
         residual form; None for the others. Raises NumericalError when no maximum exists.

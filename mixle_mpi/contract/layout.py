@@ -22,7 +22,8 @@ class Matrix:
     """A row for each entity that this shard holds, of `total_rows` in the whole model.
 
     `rows` are the whole model's row numbers, ascending; `exclusive` tells which rows no other model
-    shard holds. `params` and `stats` map a field's name to the shape of one row's value.
+    shard holds. `params` and `stats` map a field's name to the shape of one row's value. `pooled` says
+    that the statistics are partial sums over members, to be summed over the model shards as well.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Matrix:
     exclusive: np.ndarray
     params: dict[str, tuple[int, ...]] = field(default_factory=dict)
     stats: dict[str, tuple[Combine, tuple[int, ...]]] = field(default_factory=dict)
+    pooled: bool = False
 
     @property
     def param_width(self) -> int:
@@ -104,6 +106,12 @@ class Layout:
         """The matrix of one name as a (rows, param_width) view of a (num_params,) vector."""
         m = next(m for m in self.matrices if m.name == name)
         start, n, width = self._param_start[name], len(m.rows), m.param_width
+        return vector[start : start + n * width].reshape(n, width)
+
+    def stat_rows(self, vector: np.ndarray, name: str, combine: Combine) -> np.ndarray:
+        """The statistics of one name and combination as a (rows, width) view of a (num_stats,) vector."""
+        m = next(m for m in self.matrices if m.name == name)
+        start, n, width = self._stat_start[name, combine], len(m.rows), m.stat_width(combine)
         return vector[start : start + n * width].reshape(n, width)
 
     def shared_params(self) -> np.ndarray:

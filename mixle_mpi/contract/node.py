@@ -16,6 +16,7 @@ import numpy as np
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.columns import Encoding, SlotKey
 from mixle_mpi.contract.decomposition import Decomposition
+from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.path import Path
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Node:
     """Base of every class of which a model is built."""
 
     columns: tuple[str, ...] = ()
+    key: str | None = None
 
     @classmethod
     def type_name(cls) -> str:
@@ -90,7 +92,7 @@ class Node:
 
     def options(self) -> dict[str, Any]:
         """The constructor's keywords that are not parameters and not children, where not the default."""
-        return {}
+        return {} if self.key is None else {"key": self.key}
 
     # What a user calls on a model. The work is done above, in `execution`; this is the one place
     # where the rooms' one-way rule is broken, so that models have methods.
@@ -140,3 +142,10 @@ class Node:
 
         inner = ", ".join(f"{k}={v!r}" for k, v in describe(self).items() if k != "type")
         return f"{type(self).__name__}({inner})"
+
+
+def checked_key(where: str, key) -> str | None:
+    """The key of nodes that are one set of parameters. Raises ModelError."""
+    if key is not None and not (isinstance(key, str) and key):
+        raise ModelError(f"{where}: key = {key!r} is not a text")
+    return key

@@ -35,6 +35,11 @@ class Path:
     def __str__(self) -> str:
         return "/".join(map(str, self.segments))
 
+    @property
+    def innermost(self) -> int:
+        """How many members of the innermost mixture one bank evaluates; 1 outside of mixtures."""
+        return next((len(s.positions) for s in reversed(self.segments) if isinstance(s, Components)), 1)
+
     def select(self, pattern: str, members: np.ndarray) -> np.ndarray:
         """Which members (m,) a user's path means: `component_3` one component, `component_*` all of them."""
         wanted = [s for s in pattern.split("/") if s]

@@ -65,7 +65,8 @@ def table_in_memory(data, world, local: bool) -> MemoryTable:
     names = next((names for rows, names in everyone if rows), table.names)
     for rank, (rows, other) in enumerate(everyone):
         if rows and other != names:
-            raise DataError(f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {', '.join(other)}")
+            theirs = ", ".join(other)
+            raise DataError(f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {theirs}")
     if not table.rows:
         columns = {name: np.empty(0, dtype=object) for name in names}
     counts = [rows for rows, _ in everyone]

@@ -3,11 +3,13 @@
 import bisect
 import difflib
 import os
+import socket
+import traceback
 from dataclasses import dataclass
 
 import numpy as np
 
-from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
+from mixle_mpi.contract.errors import DataError
 
 KINDS = ("number", "text", "integer")
 
@@ -21,7 +23,13 @@ class Fault(Exception):
         self.text = text
 
 
-FORESEEN = (OSError, DataError, ModelError, NumericalError, Fault)
+@dataclass(frozen=True)
+class Origin:
+    """Where an error was raised that other ranks raise as well."""
+
+    rank: int
+    host: str
+    traceback: str
 
 
 @dataclass
@@ -234,15 +242,19 @@ class Source:
 
 
 def attempt(world, work):
-    """The result of work(), or the refusal that it raised, of every rank. Collective.
-
-    Any other exception is an error of the program and leaves its rank with its traceback.
-    """
+    """The result of work(), or the exception that it raised, of every rank. Collective."""
     try:
         outcome = work()
-    except FORESEEN as error:  # only to carry it to the other ranks; `settle` raises it
-        outcome = error
+    except Exception as error:  # only to carry it to the other ranks; `settle` raises it
+        outcome = with_origin(error, world)
     return world.allgather(outcome)
+
+
+def with_origin(error, world):
+    """The error with the attribute `origin`, an `Origin`: a traceback does not travel by itself."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    error.origin = Origin(world.rank, socket.gethostname(), text)
+    return error
 
 
 def settle(outcomes):
@@ -274,7 +286,7 @@ def agree(world, work):
 
 
 def on_first(world, work):
-    """The result of work() on rank 0, or its refusal, on every rank. Collective."""
+    """The result of work() on rank 0, or the error that it raised, on every rank. Collective."""
     outcome = attempt(world, work if world.rank == 0 else lambda: None)[0]
     if isinstance(outcome, Exception):
         raise outcome
@@ -289,7 +301,7 @@ def together(world, work):
     try:
         result, error = work(), None
     except Exception as problem:  # only to carry it to the other ranks; `settle` raises it
-        result, error = None, problem
+        result, error = None, with_origin(problem, world)
     settle(world.allgather(error))
     return result
 

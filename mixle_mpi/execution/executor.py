@@ -18,6 +18,7 @@ from mixle_mpi.contract.tile import Source, Tile
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.shard import PathCuts
+from mixle_mpi.execution.ties import Ties
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 
 TILE_VALUES = 1 << 17  # float64 values of scratch in a tile: a megabyte, the L2 cache of a core
@@ -78,6 +79,7 @@ class Executor:
         self.new = np.zeros_like(self.theta)
         self.stats = self.layout.empty_stats()
         self._shared = self.layout.shared_params()
+        self._ties = Ties(self.bank, self.layout, grid.model if self.cut is not None else None)
         self._rows = tile_rows(model, self.cut, shards)
         self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
         self.labels: dict[int, np.ndarray] = {}
@@ -182,6 +184,21 @@ class Executor:
             bounds = np.concatenate([low, -high])
             self.grid.data.allreduce(bounds, "min")
             low[:], high[:] = bounds[: len(low)], -bounds[len(low) :]
+        self._ties.apply(self.stats)
+        self._pool()
+
+    def _pool(self) -> None:
+        """Sum what members estimate together over the members, of all model shards."""
+        stats, first = self.layout.stat_views(self.stats), self.grid.model.rank == 0
+        for bank in self.bank.walk():
+            bank.pool(stats, first)
+        names = [m.name for m in self.layout.matrices if m.pooled]
+        if names and self.cut is not None:
+            views = [self.layout.stat_rows(self.stats, name, Combine.SUM) for name in names]
+            flat = np.concatenate([v.ravel() for v in views])
+            self.grid.model.allreduce(flat)
+            for view, part in zip(views, np.split(flat, np.cumsum([v.size for v in views])[:-1])):
+                view[...] = part.reshape(view.shape)
 
     def maximize(self) -> NumericalError | None:
         """Write the maximising parameters to `new`; the error, if there is no maximum here."""
@@ -213,6 +230,7 @@ class Executor:
         asked = np.full_like(self.theta, np.nan)
         for bank in self.bank.walk():
             bank.given(self.layout.param_views(asked))
+        self._ties.share_given(asked)
         known = ~np.isnan(asked)
         self.theta[known] = asked[known]
         return bool(known.all())

@@ -15,8 +15,8 @@ class Bernoulli(Family):
     params = {"p": interval()}
     stats = {"weight": total(), "failures": total(), "successes": total()}
 
-    def __init__(self, p=None, *, fixed: bool = False):
-        super().__init__({"p": p}, fixed=fixed)
+    def __init__(self, p=None, *, key: str | None = None, fixed: bool = False):
+        super().__init__({"p": p}, key=key, fixed=fixed)
 
     def support(self, x):
         return (x[0] == 0) | (x[0] == 1)

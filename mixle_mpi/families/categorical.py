@@ -35,13 +35,13 @@ class Categorical(Family):
     slot = "label"
 
     def __init__(self, levels=None, probabilities=None, *, pseudo_count: float = 0.0, default: float = 0.0,
-                 fixed: bool = False):  # fmt: skip
+                 key: str | None = None, fixed: bool = False):  # fmt: skip
         if isinstance(levels, (str, dict)):
             raise ModelError(f"categorical: levels = {levels!r} is not a list of labels")
         self.levels = None if levels is None else tuple(as_label(v) for v in levels)
         self.pseudo_count = _at_least_zero(self.type_name(), "pseudo_count", pseudo_count)
         self.unseen = _at_least_zero(self.type_name(), "default", default)
-        super().__init__({"probabilities": probabilities}, fixed=fixed)
+        super().__init__({"probabilities": probabilities}, key=key, fixed=fixed)
         if self.levels is None:
             if probabilities is not None:
                 raise ModelError("categorical: probabilities need levels")

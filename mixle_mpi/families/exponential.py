@@ -16,8 +16,8 @@ class Exponential(Family):
     params = {"rate": positive()}
     stats = {"weight": total(), "total": total()}
 
-    def __init__(self, rate=None, *, fixed: bool = False):
-        super().__init__({"rate": rate}, fixed=fixed)
+    def __init__(self, rate=None, *, key: str | None = None, fixed: bool = False):
+        super().__init__({"rate": rate}, key=key, fixed=fixed)
 
     def support(self, x):
         return x[0] >= 0

@@ -25,8 +25,9 @@ class Gaussian(ResidualFamily):
     params = {"mean": real(), "variance": positive()}
     stats = {"weight": total(), "total": total(), "square": total()}
 
-    def __init__(self, mean=None, variance=None, *, min_variance: float | None = None, fixed: bool = False):
-        super().__init__({"mean": mean, "variance": variance}, fixed=fixed)
+    def __init__(self, mean=None, variance=None, *, min_variance: float | None = None, key: str | None = None,
+                 fixed: bool = False):  # fmt: skip
+        super().__init__({"mean": mean, "variance": variance}, key=key, fixed=fixed)
         self.min_variance = checked_floor(self.type_name(), min_variance)
 
     def options(self):

@@ -31,6 +31,9 @@ class LeafBank(Bank):
         if node.encoding is None:
             raise ValueError(f"{path or 'the model'} is not bound to data")
         self.rows: np.ndarray | None = None
+        # the members of one innermost mixture share a row of the shared fields, which every shard holds
+        self.groups = self.members // path.innermost
+        self._total_groups = total_members // path.innermost
         self.mask = ("mask", node.columns) if node.encoding.missing and node.kind != "table" else None
         self.has_base = node.base_key in node.encoding.bases
         self.residual_members = np.empty(0, np.int64)
@@ -50,19 +53,24 @@ class LeafBank(Bank):
     def _shared_name(self) -> str:
         return f"{self.path}#shared"
 
+    @property
+    def _names(self) -> list[str]:
+        return [m.name for m in self.matrices()]
+
     def matrices(self) -> list[Matrix]:
         node, own = self.node, None
         own = Matrix(self.path, self.members, self.total_members, self.exclusive,
                      node.param_shapes(False), node.stat_shapes(False))  # fmt: skip
         if not (node.param_shapes(True) or node.stat_shapes(True)):
             return [own]
-        alone = np.array([bool(self.exclusive.all() and self.size == self.total_members)])
-        return [own, Matrix(self._shared_name, np.zeros(1, np.int64), 1, alone,
-                            node.param_shapes(True), node.stat_shapes(True))]  # fmt: skip
+        return [own, Matrix(self._shared_name, np.arange(self._total_groups), self._total_groups,
+                            np.zeros(self._total_groups, bool), node.param_shapes(True), node.stat_shapes(True),
+                            pooled=True)]  # fmt: skip
 
     def _fields(self, views: Views) -> Theta:
-        """One array (members, *shape) for each field; shared fields (1, *shape)."""
-        return views[self.path] | views.get(self._shared_name, {})
+        """One array (members, *shape) for each field; of shared fields copies, one for each member."""
+        shared = views.get(self._shared_name, {})
+        return views[self.path] | {name: view[self.groups] for name, view in shared.items()}
 
     # -- evaluation --------------------------------------------------------------------------------
 
@@ -208,58 +216,64 @@ class LeafBank(Bank):
     # -- estimation --------------------------------------------------------------------------------
 
     def maximize(self, theta: Views, stats: Views, new: Views) -> None:
-        old, values, target = self._fields(theta), self._fields(stats), self._fields(new)
-        for name, value in old.items():
-            target[name][...] = value
+        for name in self._names:
+            for field, value in theta[name].items():
+                new[name][field][...] = value
+        old, values = self._fields(theta), self._fields(stats)
         alive = self._alive(values)
         if self.node.fixed or not len(alive):
             return
         about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
-        self._write(target, alive, self._maximized(old, values, alive, about))
+        self._write(new, alive, self._maximized(old, values, alive, about))
 
     def _alive(self, stats: Theta) -> np.ndarray:
         return np.flatnonzero(self.node.weight(stats) > 0)
 
     def _maximized(self, theta: Theta, stats: Theta, members: np.ndarray, about) -> Theta:
-        def take(fields, declared):
-            return {k: v if declared[k].shared else v[members] for k, v in fields.items()}
+        def take(fields):
+            return {name: values[members] for name, values in fields.items()}
 
         try:
-            return self.node.maximize(take(theta, self.node.params), take(stats, self.node.stats), about)
+            return self.node.maximize(take(theta), take(stats), about)
         except NumericalError as error:
             number = members[error.args[1]] if len(error.args) > 1 else None
             where = self.path if number is None else f"{self.path} (member {self.members[number]})"
             raise NumericalError(f"{where}: {error.args[0]}") from None
 
-    def _write(self, target: Theta, members: np.ndarray, values: Theta) -> None:
+    def _write(self, views: Views, members: np.ndarray, values: Theta) -> None:
+        """Write values (members, *shape) of some members; of a shared field the group's last member's."""
         for name, value in values.items():
             if self.node.params[name].shared:
-                target[name][...] = value
+                views[self._shared_name][name][self.groups[members]] = value
             else:
-                target[name][members] = value
+                views[self.path][name][members] = value
 
     def start(self, new: Views, stats: Views) -> None:
-        values, target = self._fields(stats), self._fields(new)
+        values = self._fields(stats)
         for name, value in self.node.default().items():
-            target[name][...] = value
+            shared = self.node.params[name].shared
+            new[self._shared_name if shared else self.path][name][...] = value
         alive = self._alive(values)
         if len(alive):
             about = np.zeros((len(alive), len(self.node.columns))) if isinstance(self.node, ResidualFamily) else None
-            self._write(target, alive, self._maximized(target, values, alive, about))
-        self._write(target, np.arange(self.size), self.node.soften(target))
+            self._write(new, alive, self._maximized(self._fields(new), values, alive, about))
+        self._write(new, np.arange(self.size), self.node.soften(self._fields(new)))
+
+    def pool(self, stats: Views, first: bool) -> None:
+        shared = stats.get(self._shared_name, {})
+        if shared:
+            counted = np.flatnonzero(self.exclusive | first)
+            for name, value in self.node.pooled(stats[self.path]).items():
+                np.add.at(shared[name], self.groups[counted], value[counted])
 
     def given(self, theta: Views) -> None:
         nodes = self.nodes
-        target = self._fields(theta)
         same = all(n is nodes[0] for n in nodes)
-        for local, member in enumerate(self.members if not same else self.members[:1]):
-            encoded = nodes[member].encode_values(nodes[member].values)
-            for name, value in encoded.items():
+        for local, member in enumerate(self.members[:1] if same else self.members):
+            for name, value in nodes[member].encode_values(nodes[member].values).items():
                 if value is not None:
-                    if same or self.node.params[name].shared:
-                        target[name][...] = value
-                    else:
-                        target[name][local] = value
+                    at = np.arange(self.size) if same else np.array([local])
+                    self._write(theta, at, {name: np.broadcast_to(value, (len(at), *np.shape(value)))})
 
     def log_prior(self, theta: Views, first: bool) -> float:
         counted = self.exclusive | first
@@ -268,12 +282,12 @@ class LeafBank(Bank):
     def restore(self, member: int, theta: Views) -> Family:
         values = self._fields(theta)
         return self.node.with_values(
-            {k: v[0] if self.node.params[k].shared else v[member] for k, v in values.items()}
+            {name: value[member] for name, value in values.items()}
         )
 
     def num_free(self) -> int:
         own, shared = self.node.num_free()
-        return own * self.total_members + shared
+        return own * self.total_members + shared * self._total_groups
 
     def tile_width(self) -> int:
         return self.block.tile_width() if self.block is not None else self.size if self.node.kind != "natural" else 0

@@ -17,8 +17,8 @@ class Poisson(Family):
     params = {"rate": positive()}
     stats = {"weight": total(), "total": total()}
 
-    def __init__(self, rate=None, *, fixed: bool = False):
-        super().__init__({"rate": rate}, fixed=fixed)
+    def __init__(self, rate=None, *, key: str | None = None, fixed: bool = False):
+        super().__init__({"rate": rate}, key=key, fixed=fixed)
 
     def support(self, x):
         return (x[0] >= 0) & (x[0] == np.floor(x[0])) & (x[0] <= MOST)

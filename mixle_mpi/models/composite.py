@@ -9,7 +9,7 @@ import numpy as np
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.node import Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.natural import NaturalBlock
@@ -44,15 +44,13 @@ class Factors(Node):
         return None if None in widths else sum(widths)
 
     def signature(self):
-        return (type(self), tuple(self.names()), tuple(f.signature() for f in self.factors))
+        return (type(self), self.key, tuple(self.names()), tuple(f.signature() for f in self.factors))
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
         low, high, cut = cuts.ranges(path, members, len(self.factors))
         banks, rows = [], []
         for f, (name, factor) in enumerate(self.roles()):
-            held = np.flatnonzero((low <= f) & (f < high))
-            if not len(held):
-                continue
+            held = np.flatnonzero((low <= f) & (f < high))  # with none, the bank is there and empty
             same = all(n is nodes[0] for n in nodes)
             below = [factor] * total if same else [n.factors[f] for n in nodes]
             banks.append(
@@ -73,12 +71,13 @@ class Composite(Factors):
         Each takes as many columns, left to right, as it is wide.
     """
 
-    def __init__(self, *factors: Node):
+    def __init__(self, *factors: Node, key: str | None = None):
         for f in factors:
             if not isinstance(f, Node):
                 raise ModelError(f"composite: {f!r} is not a model")
         if not factors:
             raise ModelError("composite: no factors")
+        self.key = checked_key("composite", key)
         self.factors = factors
 
     def names(self):
@@ -111,13 +110,15 @@ class Record(Factors):
         The columns that a field reads, where they are not named after it.
     """
 
-    def __init__(self, fields: dict[str, Node] | None = None, *, columns=None, **keywords: Node):
+    def __init__(self, fields: dict[str, Node] | None = None, *, columns=None, key: str | None = None,
+                 **keywords: Node):  # fmt: skip
         named = dict(fields or {}) | keywords
         for name, f in named.items():
             if not isinstance(f, Node):
                 raise ModelError(f"record: field {name!r} is not a model: {f!r}")
         if not named:
             raise ModelError("record: no fields")
+        self.key = checked_key("record", key)
         self.field_names = tuple(named)
         self.factors = tuple(named.values())
         self.field_columns = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (columns or {}).items()}
@@ -150,6 +151,9 @@ class FactorsBank(Bank):
         self.cut: np.ndarray = cut
         terms, self.others = [], []
         for bank, held in zip(banks, rows):
+            if held is not None and not len(held):
+                bank.stand_alone()  # evaluated never, but every shard has the same banks
+                continue
             own, rest = split_terms(bank)
             for term in own:
                 term.rows = held

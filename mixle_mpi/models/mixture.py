@@ -12,7 +12,7 @@ from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial,
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
-from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.node import Node, checked_key
 from mixle_mpi.contract.path import Components
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.logs import safe_log
@@ -34,7 +34,8 @@ class Mixture(Node):
         Keep the weights as they are.
     """
 
-    def __init__(self, component, components: int | None = None, *, weights=None, fixed: bool = False):
+    def __init__(self, component, components: int | None = None, *, weights=None, key: str | None = None,
+                 fixed: bool = False):  # fmt: skip
         if isinstance(component, Node):
             if components is None:
                 raise ModelError("mixture: how many components? give components=K, or a list of components")
@@ -52,6 +53,7 @@ class Mixture(Node):
             if not self._components or not all(isinstance(c, Node) for c in self._components):
                 raise ModelError("mixture: the components must be a non-empty list of models")
         self.weights = None if weights is None else self._checked(weights)
+        self.key = checked_key("mixture", key)
         self.fixed = bool(fixed)
         if self.fixed and weights is None:
             raise ModelError("mixture: fixed=True needs weights")
@@ -121,7 +123,7 @@ class Mixture(Node):
         return self.replace(lambda child: child.place(scope))
 
     def options(self):
-        return {"fixed": True} if self.fixed else {}
+        return super().options() | ({"fixed": True} if self.fixed else {})
 
     def groups(self) -> list[list[int]]:
         """Components that can be compiled into one bank, in order of first appearance."""
@@ -134,7 +136,7 @@ class Mixture(Node):
 
     def signature(self):
         of = self.template.signature() if self.template is not None else tuple(c.signature() for c in self.components)
-        return (type(self), self.num_components, self.fixed, of)
+        return (type(self), self.num_components, self.key, self.fixed, of)
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
         k = self.num_components

@@ -11,7 +11,7 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
-from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.node import Node, checked_key
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.leaf import LeafBank
 from mixle_mpi.families.logs import safe_log
@@ -32,11 +32,13 @@ class Optional(Node):
         Estimate `p_missing`, from the share of missing rows or from the value given.
     """
 
-    def __init__(self, of: Node, p_missing: float | None = None, *, estimate_missing: bool = False):
+    def __init__(self, of: Node, p_missing: float | None = None, *, estimate_missing: bool = False,
+                 key: str | None = None):  # fmt: skip
         if not isinstance(of, Node):
             raise ModelError(f"optional: {of!r} is not a model")
         if p_missing is not None and not (isinstance(p_missing, (int, float)) and 0 <= p_missing <= 1):
             raise ModelError(f"optional: p_missing = {p_missing!r} is not a number in [0, 1]")
+        self.key = checked_key("optional", key)
         self.of = of
         self.p_missing = None if p_missing is None else float(p_missing)
         self.estimate_missing = bool(estimate_missing)
@@ -62,10 +64,10 @@ class Optional(Node):
         return self.replace(lambda child: child.place(scope))
 
     def options(self):
-        return {"estimate_missing": True} if self.estimate_missing else {}
+        return super().options() | ({"estimate_missing": True} if self.estimate_missing else {})
 
     def signature(self):
-        return (type(self), self.has_indicator, self.estimate_missing, self.of.signature())
+        return (type(self), self.key, self.has_indicator, self.estimate_missing, self.of.signature())
 
     def first_leaf(self) -> Family:
         """The first leaf below: all leaves below are missing in the same rows."""

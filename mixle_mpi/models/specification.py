@@ -48,7 +48,7 @@ def build(spec: Any, where: str = "model") -> Node:
         factors = keys.get("factors", [])
         if not isinstance(factors, list):
             raise ModelError(f"{where}.factors: a list of tables is needed")
-        return Composite(*(build(f, f"{where}.factors[{i}]") for i, f in enumerate(factors)))
+        return Composite(*(build(f, f"{where}.factors[{i}]") for i, f in enumerate(factors)), key=keys.get("key"))
     if kind is Mixture:
         return _mixture(keys, where)
     if kind is Optional:
@@ -63,9 +63,9 @@ def build(spec: Any, where: str = "model") -> Node:
 
 def _keywords(kind: type[Node]) -> list[str]:
     if kind is Composite:
-        return ["factors"]
+        return ["factors", "key"]
     if kind is Record:
-        return ["fields"]
+        return ["fields", "key"]
     return list(inspect.signature(kind).parameters)
 
 
@@ -82,7 +82,7 @@ def _record(keys: dict, where: str) -> Record:
             if not (isinstance(columns[name], list) and all(isinstance(c, str) for c in columns[name])):
                 raise ModelError(f"{where}.fields.{name}.columns: a list of column names is needed")
         fields[name] = build(spec, f"{where}.fields.{name}")
-    return Record(fields, columns=columns)
+    return Record(fields, columns=columns, key=keys.get("key"))
 
 
 def _mixture(keys: dict, where: str) -> Mixture:

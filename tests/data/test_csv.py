@@ -382,7 +382,7 @@ class Endless(io.RawIOBase):
     def readinto(self, buffer):
         first, skip = divmod(self.position, 16)
         n = (skip + len(buffer)) // 16 + 1
-        text = "".join("%15s\n" % ("a" if row == 0 else row - 1) for row in range(first, first + n))
+        text = "".join(f"{'a' if row == 0 else row - 1:>15}\n" for row in range(first, first + n))
         buffer[:] = text.encode()[skip : skip + len(buffer)]
         self.position += len(buffer)
         return len(buffer)

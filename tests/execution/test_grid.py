@@ -175,8 +175,8 @@ def test_start_is_the_same_on_every_grid_p05():
     for init in ("kmeans++", "random"):
         firsts = set()
         for shape in [(1, 1), (3, 1), (2, 2)]:
-            firsts.add(round(run_on_threads(
-                *shape, lambda g, i=init: fit(DATA, model, g, max_iter=0, init=i, seed=5))[0].history[0], 9))  # fmt: skip
+            results = run_on_threads(*shape, lambda g, i=init: fit(DATA, model, g, max_iter=0, init=i, seed=5))
+            firsts.add(round(results[0].history[0], 9))
         assert len(firsts) == 1
     other = fit(DATA, model, serial_grid(), max_iter=0, init="random", seed=6).history[0]
     assert abs(other - firsts.pop()) > 1e-6

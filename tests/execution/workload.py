@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi import (
-    Bernoulli, Categorical, Composite, Exponential, Gaussian, Mixture, MultivariateGaussian, Optional, Poisson, Record,
+    Bernoulli,
+    Categorical,
+    Composite,
+    Exponential,
+    Gaussian,
+    Mixture,
+    MultivariateGaussian,
+    Optional,
+    Poisson,
+    Record,
 )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""Run under mpirun: every tree on the grids of this many ranks, against serial. Prints a line for each; exit 1 on a difference."""
+"""Run under mpirun: every tree on the grids of this many ranks, against serial.
+
+Prints a line for each; exit code 1 when one differs.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,94 @@
+"""Nodes of one key are one set of parameters: their statistics are summed before they are maximised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.fields import Combine
+from mixle_mpi.contract.layout import Layout, Matrix
+from mixle_mpi.execution.axis import Axis
+
+REDUCE = {Combine.SUM: (np.add, 0.0, "sum"), Combine.MIN: (np.minimum, np.inf, "min"),
+          Combine.MAX: (np.maximum, -np.inf, "max")}  # fmt: skip
+
+
+@dataclass
+class Tie:
+    """Matrices whose rows are copies of `size` rows; `index` has for each matrix the copy's row, (rows,)."""
+
+    key: str
+    size: int
+    matrices: list[Matrix]
+    index: list[np.ndarray]
+
+
+class Ties:
+    """All ties of a local tree. Every shard has the same ones, in the same order."""
+
+    def __init__(self, bank: Bank, layout: Layout, model: Axis | None):
+        self.layout, self.model = layout, model
+        self.first = model is None or model.rank == 0
+        self.ties = list(find_ties(bank).values())
+
+    def apply(self, stats: np.ndarray) -> None:
+        """Sum the statistics of tied rows, over the model shards too, and give all of them the sum. Collective."""
+        for combine, (ufunc, empty, how) in REDUCE.items():
+            for tie in self.ties:
+                width = tie.matrices[0].stat_width(combine)
+                if not width:
+                    continue
+                total = np.full((tie.size, width), empty)
+                for m, index in zip(tie.matrices, tie.index):
+                    counted = np.flatnonzero(m.exclusive | self.first)
+                    ufunc.at(total, index[counted], self.layout.stat_rows(stats, m.name, combine)[counted])
+                if self.model is not None:
+                    self.model.allreduce(total, how)
+                for m, index in zip(tie.matrices, tie.index):
+                    self.layout.stat_rows(stats, m.name, combine)[:] = total[index]
+
+    def share_given(self, theta: np.ndarray) -> None:
+        """Give tied rows the parameters that the user gave to any of them; NaN is not given. Collective.
+
+        Raises ModelError when two different values were given to one key.
+        """
+        for tie in self.ties:
+            width = tie.matrices[0].param_width
+            low, high = np.full((tie.size, width), np.inf), np.full((tie.size, width), -np.inf)
+            for m, index in zip(tie.matrices, tie.index):
+                rows = self.layout.param_rows(theta, m.name)
+                np.fmin.at(low, index, rows)
+                np.fmax.at(high, index, rows)
+            if self.model is not None:
+                self.model.allreduce(low, "min")
+                self.model.allreduce(high, "max")
+            if ((low < high) & np.isfinite(low)).any():
+                raise ModelError(f"key {tie.key!r}: nodes of one key were given different parameters")
+            value = np.where(np.isfinite(low), low, np.nan)
+            for m, index in zip(tie.matrices, tie.index):
+                self.layout.param_rows(theta, m.name)[:] = value[index]
+
+
+def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
+    """(key, matrix below the keyed node) -> tie, in tree order.
+
+    Raises ModelError when nodes of one key are not alike.
+    """
+    ties: dict[tuple[str, str], Tie] = {}
+    for top in bank.walk():
+        if top.node.key is None:
+            continue
+        for below in top.walk():
+            for m in below.matrices():
+                name = m.name.removeprefix(top.path)
+                size = m.total_rows // top.total_members
+                tie = ties.setdefault((top.node.key, name), Tie(top.node.key, size, [], []))
+                like = tie.matrices[0] if tie.matrices else m
+                if (tie.size, like.params, like.stats) != (size, m.params, m.stats):
+                    raise ModelError(f"key {tie.key!r}: the nodes of one key must be of one family and size")
+                tie.matrices.append(m)
+                tie.index.append(m.rows % size)
+    return ties
