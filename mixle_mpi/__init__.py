@@ -17,6 +17,12 @@ _HOME = {
     "Gaussian": "families.gaussian",
     "MultivariateGaussian": "families.multivariate_gaussian",
     "Poisson": "families.poisson",
+    "Binomial": "families.binomial",
+    "Gamma": "families.gamma",
+    "Geometric": "families.geometric",
+    "Laplace": "families.laplace",
+    "StudentT": "families.student_t",
+    "Uniform": "families.uniform",
     "Composite": "models.composite",
     "Record": "models.composite",
     "Mixture": "models.mixture",
@@ -43,11 +49,17 @@ if TYPE_CHECKING:
     from mixle_mpi.execution.result import Result
     from mixle_mpi.execution.saved import load
     from mixle_mpi.families.bernoulli import Bernoulli
+    from mixle_mpi.families.binomial import Binomial
     from mixle_mpi.families.categorical import Categorical
     from mixle_mpi.families.exponential import Exponential
+    from mixle_mpi.families.gamma import Gamma
     from mixle_mpi.families.gaussian import Gaussian
+    from mixle_mpi.families.geometric import Geometric
+    from mixle_mpi.families.laplace import Laplace
     from mixle_mpi.families.multivariate_gaussian import MultivariateGaussian
     from mixle_mpi.families.poisson import Poisson
+    from mixle_mpi.families.student_t import StudentT
+    from mixle_mpi.families.uniform import Uniform
     from mixle_mpi.models.composite import Composite, Record
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.models.optional import Optional

@@ -165,7 +165,7 @@ def fit_on(grid, settings: dict, model, callback):
     asked = settings["fit"]
     return fit(
         settings["data"]["path"], model, grid, cut=asked.get("cut"), max_iter=asked["max_iter"],
-        tol=tolerance(asked), init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
+        tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
         callback=callback,
     )  # fmt: skip
 
@@ -192,7 +192,5 @@ def warn(result, fit: dict) -> None:
     """Warn of what a user must not overlook in a result."""
     if result.status == "decreased":
         warnings.warn(f"the log likelihood fell after iteration {result.n_iter - 1}: the result is not a maximum")
-    if result.status == "max_iter" and fit["tol"] != "none":
-        warnings.warn(f"not converged after {result.n_iter} iterations; raise fit.max_iter or fit.tol")
     if result.impossible:
         warnings.warn(f"{result.impossible} rows of probability zero under every component were left out")

@@ -42,7 +42,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     began = time.perf_counter()
     import numpy as np
 
-    from mixle_mpi.data.table import agree, on_first
+    from mixle_mpi.data.table import on_first, together
     from mixle_mpi.execution.evaluate import executor_for, mixture_at
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.execution.saved import load
@@ -51,15 +51,14 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
 
     out, sums = Path(options.out), np.zeros(2)
     on_first(world, lambda: check_output(out, options.overwrite))
-    agree(world, lambda: load(options.model))
-    model = load(options.model)
+    model = together(world, lambda: load(options.model))
     with mpi_grid(world.size, 1) if world.size > 1 else serial_grid() as grid:
         executor, total = executor_for(model, options.data, grid)
-        bank = None
+        mixture = None
         if options.path is not None or isinstance(model, Mixture):
-            bank = mixture_at(executor, options.path or "")
+            mixture = mixture_at(executor, options.path or "")
         with SharedFile(out, grid.world) as file:
-            agree(grid.world, lambda: write_rows(executor, bank, file, sums))
+            together(grid.world, lambda: write_rows(executor, mixture, file, sums))
             file.finish()
         grid.world.allreduce(sums)
     if world.rank == 0 and not options.quiet:
@@ -67,7 +66,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     return DONE
 
 
-def write_rows(executor, bank, file, sums) -> None:
+def write_rows(executor, mixture, file, sums) -> None:
     """Write the lines of this rank's rows; add to `sums` (2,) log likelihood and number of the possible ones."""
     import numpy as np
 
@@ -75,8 +74,8 @@ def write_rows(executor, bank, file, sums) -> None:
     from mixle_mpi.report.rows import header, row_lines
 
     if executor.grid.world.rank == 0:
-        file.write(header(0 if bank is None else bank.node.num_components))
-    for first, scores, posterior in scored_tiles(executor, bank):
+        file.write(header(0 if mixture is None else mixture[0].node.num_components))
+    for first, scores, posterior in scored_tiles(executor, mixture):
         file.write(row_lines(executor.source.first + first, scores, posterior))
         possible = scores[scores > -np.inf]
         sums += possible.sum(), len(possible)

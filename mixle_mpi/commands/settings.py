@@ -97,7 +97,7 @@ SETTINGS = (
     Setting("fit.max_iter", whole(0), 100, "M-steps at most", "N"),
     Setting("fit.tol", tolerance, 1e-6, "stop when L changes by less per row; none never stops", "X"),
     Setting("fit.init", one_of("auto", "kmeans++", "random"), "auto", "auto, kmeans++ or random", "HOW"),
-    Setting("fit.starts", whole(1), 1, "number of starts; only 1 for now", "N"),
+    Setting("fit.starts", whole(1), 1, "starts with other seeds; the best is kept", "N"),
     Setting("fit.seed", whole(None), 0, "the start depends on it and on nothing else", "N"),
     Setting("fit.impossible", one_of("error", "skip"), "error", "rows of probability zero: error or skip", "HOW"),
     Setting("fit.backend", one_of("auto", "local", "mpi"), "auto", "auto is mpi under a launcher, else local", "NAME"),

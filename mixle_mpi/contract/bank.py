@@ -18,6 +18,7 @@ from mixle_mpi.contract.path import Path
 from mixle_mpi.contract.tile import Tile
 
 if TYPE_CHECKING:
+    from mixle_mpi.contract.family import Search
     from mixle_mpi.contract.node import Node
 
 Scoring = Generator[Partial, np.ndarray, np.ndarray]
@@ -88,6 +89,13 @@ class Bank:
 
     def pool(self, stats: Views, first: bool) -> None:
         """Add the members' part to shared statistics: of those held here alone, on the `first` shard of all."""
+
+    def begin_search(self, theta: Views, stats: Views) -> Search | None:
+        """Start to look for what `maximize` needs beyond the reduced statistics; None for most banks."""
+        return None
+
+    def end_search(self) -> None:
+        """Accumulate statistics again."""
 
     def maximize(self, theta: Views, stats: Views, new: Views) -> None:
         """Write the maximising parameters to `new`; members without weight keep their values."""

@@ -31,13 +31,16 @@ class Family(Node):
     params, stats : declared fields. The stats of a natural family are "weight" and then its features,
         in the order of `features`
     kind : "natural" (T(x) @ eta), "table" (look-up by label) or "own" (the family's own arithmetic)
-    slot : how the columns are encoded: "plain", "centred" (shifted and scaled) or "label"
+    slot : how the columns are encoded, see `SlotKey`
+    searches : whether `maximize` may need more passes over the data, see `search`
     """
 
     params: ClassVar[dict[str, Param]] = {}
     stats: ClassVar[dict[str, Stat]] = {}
     kind: ClassVar[str] = "natural"
     slot: ClassVar[str] = "plain"
+
+    searches: ClassVar[bool] = False
 
     encoding: Encoding | None = None
 
@@ -165,6 +168,10 @@ class Family(Node):
         """What each member adds to the shared statistics, one array (members, *shape) for each such field."""
         return {}
 
+    def search(self, theta: Theta, stats: Theta) -> Search:
+        """What `maximize` needs beyond the statistics (views, members first). Families with `searches` only."""
+        raise TypeError(f"{type(self).__name__} needs no search")
+
     def maximize(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
         """Maximising parameters, from statistics with positive weight. Shared fields come once for each member.
 
@@ -172,6 +179,10 @@ class Family(Node):
         residual form; None for the others. Raises NumericalError when no maximum exists.
         """
         raise TypeError(f"{type(self).__name__} does not define maximize")
+
+    def start(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
+        """Parameters to start from, out of statistics taken at the default ones; `maximize`, unless that searches."""
+        return self.maximize(theta, stats, about)
 
     def weight(self, stats: Theta) -> np.ndarray:
         """Posterior weight (members,) of the observed rows."""
@@ -235,6 +246,29 @@ class Family(Node):
 def constraint_of(family: Family, name: str) -> Constraint:
     """The constraint of one parameter field."""
     return family.params[name].constraint
+
+
+class Search:
+    """What a family still has to learn from the data, at unchanged parameters, before it can maximise.
+
+    `sums` is added up over rows by `accumulate` and over ranks by the executor; `advance` reads it,
+    and sets up the next pass or writes what was found to the statistics.
+    """
+
+    sums: np.ndarray
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another pass is needed."""
+        raise TypeError(f"{type(self).__name__} does not define wanted")
+
+    def accumulate(self, x: np.ndarray, weights: np.ndarray) -> None:
+        """Add the rows x (d, n), encoded, with weights (members, n) to `sums`."""
+        raise TypeError(f"{type(self).__name__} does not define accumulate")
+
+    def advance(self, stats: Theta) -> None:
+        """Take in the reduced `sums`."""
+        raise TypeError(f"{type(self).__name__} does not define advance")
 
 
 class ResidualFamily(Family):

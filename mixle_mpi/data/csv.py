@@ -276,7 +276,7 @@ class Parser:
         raw = self.convert(piece, [pyarrow.binary()] * len(types), "skip", ragged)
         # First in the list, so that it wins over a cell that moved up into the row it left.
         faults = [(i, f" has {n} cells; the header has {self.width}") for i, n in ragged[:1]]
-        for kind, target, cells in zip(self.wants.values(), types, raw):
+        for (name, kind), target, cells in zip(self.wants.items(), types, raw):  # noqa: B007 (cast names it)
             cells = cast(cells, pyarrow.string(), "is not UTF-8")
             if kind != "text":
                 cells = compute.ascii_trim(cells, " \t")

@@ -1,26 +1,25 @@
-"""EM: the loop that every backend runs, on every rank of a grid."""
+"""EM on a grid of ranks: from data and an estimator to a result."""
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 
 from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.contract.node import Node
-from mixle_mpi.execution.executor import Executor, Pass, compile_tree
+from mixle_mpi.execution.executor import Executor, compile_tree
 from mixle_mpi.execution.fitted import fitted
 from mixle_mpi.execution.grid import Grid, check_shape, mpi_grid, mpi_world, serial_grid
 from mixle_mpi.execution.initialise import start
 from mixle_mpi.execution.load import Loaded, load, parse_grid
-from mixle_mpi.execution.result import Iteration, Judge, Result
+from mixle_mpi.execution.loop import Callback, Clock, Ending, State, Watch, iterate
+from mixle_mpi.execution.result import Judge, Result
 from mixle_mpi.execution.shard import check_cut, cut_paths
+from mixle_mpi.execution.ties import count_free
 from mixle_mpi.models.mixture import Mixture, MixtureBank
 
 BACKENDS = ("local", "mpi")
-Callback = Callable[[Iteration], None]
 
 
 def optimize(
@@ -53,6 +52,7 @@ def optimize(
         "component_*/factor_0"; by default the first node in tree order that can be cut
     max_iter : number of M-steps at most
     tol : stop when the log likelihood changes by less than this per observation; None never stops
+    starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned
     init : "kmeans++" on the numeric columns, "random", or "auto": the first where there are any
     seed : int; the start depends on it and on nothing else
     weights : (n,) sample weights >= 0; weight 2 is the row twice
@@ -87,7 +87,7 @@ def optimize(
         place = mpi_grid(shards, model_shards)
     with place as ranks:
         return fit(
-            data, estimator, ranks, cut=cut, max_iter=max_iter, tol=tol, init=init, seed=seed,
+            data, estimator, ranks, cut=cut, max_iter=max_iter, tol=tol, starts=starts, init=init, seed=seed,
             weights=weights, impossible=impossible, local=rows == "local", callback=callback,
         )  # fmt: skip
 
@@ -100,8 +100,8 @@ def check_options(estimator, max_iter, tol, starts, impossible, rows) -> None:
         raise ModelError(f"max_iter = {max_iter!r} is not a number >= 0")
     if tol is not None and not (isinstance(tol, (int, float)) and tol >= 0):
         raise ModelError(f"tol = {tol!r} is not a number >= 0, nor None")
-    if starts != 1:
-        raise ModelError(f"starts = {starts!r}: one start is made; run with other seeds for more")
+    if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
+        raise ModelError(f"starts = {starts!r} is not a number >= 1")
     if impossible not in ("error", "skip"):
         raise ModelError(f'impossible = {impossible!r}: choose "error" or "skip"')
     if rows not in ("replicated", "local"):
@@ -109,124 +109,93 @@ def check_options(estimator, max_iter, tol, starts, impossible, rows) -> None:
 
 
 def fit(
-    data, estimator: Node, grid: Grid, *, cut=None, max_iter=100, tol=1e-6, init="auto", seed=0, weights=None,
-    impossible="error", local=False, callback: Callback | None = None, reduce_statistics: bool = True,
+    data, estimator: Node, grid: Grid, *, cut=None, max_iter=100, tol=1e-6, starts=1, init="auto", seed=0, weights=None,
+    impossible="error", local=False, callback: Callback | None = None, watch: Watch | None = None,
+    reduce_statistics: bool = True,
 ) -> Result:  # fmt: skip
     """`optimize` on a grid that exists. Collective. `reduce_statistics=False` is the tests' negative control."""
     clock = Clock()
-    if cut is not None:
-        cut = check_cut(estimator, cut)
-    elif grid.model.size > 1:
-        paths = cut_paths(estimator)
-        if not paths:
-            raise ModelError(f"grid {grid.shape[0]} x {grid.shape[1]}: no node of this model can be cut; use M = 1")
-        cut = paths[0]
+    watch = watch or Watch()
+    cut = chosen_cut(estimator, grid, cut)
     loaded = load(data, estimator, grid, local=local, weights=weights, warn=True)
-    clock.lap("read")
     check_rows(loaded)
+    clock.lap("read")
     executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights)
-    start(executor, loaded.total, init, seed)
-    clock.lap("initialise")
-    judge = Judge(tol, loaded.effective)
-    n_iter, status, found = 0, None, Pass()
-    while status is None:
-        found = executor.e_step()
-        clock.add(found.seconds)
-        if reduce_statistics:
-            executor.reduce_stats()
-        clock.lap("data_axis")
-        problem = executor.maximize() if n_iter < max_iter else None
-        clock.lap("m_step")
-        header = agreed_header(executor, found, problem)
-        clock.lap("wait")
-        if header.impossible and impossible == "error":
-            refuse_impossible(grid, found, header.impossible)
-        status = judge.add(header.log_likelihood, header.log_prior)
-        if callback is not None:
-            per_row = header.log_likelihood / max(loaded.effective, 1e-300)
-            callback(Iteration(n_iter, header.log_likelihood, per_row, judge.change, clock.total()))
-        if status is None and header.failures:
-            raise_failure(grid, problem)
-        if status is None and n_iter >= max_iter:
-            status = "max_iter"
-        if status is None:
-            executor.agree_on_shared(executor.new)
-            executor.accept()
-            n_iter += 1
-    if status == "failed":
-        raise NumericalError(f"the log likelihood is {judge.history[-1]} after {n_iter} iterations")
-    theta = executor.whole_theta()
+    resumed = watch.resume(executor)
+    state, best_theta = State(), None
+    if resumed is not None:
+        state, executor.theta[:], best_theta = resumed
+    ending = Ending("failed", 0)
+    while state.start < starts:
+        judge = Judge(tol, loaded.effective, state.history, state.objective)
+        if resumed is None:
+            start(executor, loaded.total, init, seed + state.start)
+        resumed = None
+        clock.lap("initialise")
+        ending = iterate(
+            executor, state, judge, clock, max_iter=max_iter, impossible=impossible, callback=callback, watch=watch,
+            best_theta=best_theta, reduce_statistics=reduce_statistics,
+        )  # fmt: skip
+        record = record_of(state, ending, dead_components(executor))
+        if is_better(record, state):
+            state.best, best_theta = state.start, executor.theta.copy()
+        state.ended.append(record)
+        if ending.status == "stopped":
+            break
+        state = State(state.start + 1, ended=state.ended, best=state.best)
+    if best_theta is None:
+        raise NumericalError(state.ended[-1]["message"])
+    best = state.ended[state.best]
+    executor.theta[:] = best_theta
     bank = compile_tree(loaded.model, None, True)
-    model = fitted(bank, theta)
+    model = fitted(bank, executor.whole_theta())
     clock.lap("output")
+    status = "stopped" if ending.status == "stopped" else best["status"]
+    if grid.world.rank == 0:
+        warn_of(best, tol)
     return Result(
-        model, judge.history[-1], judge.history, n_iter, status == "converged", status, loaded.total,
-        loaded.effective, sum(b.num_free() for b in bank.walk()), grid.shape, executor.cut, header.impossible,
-        dead_components(executor), clock.seconds, executor.stats.nbytes,
+        model, best["history"][-1], best["history"], best["n_iter"], status == "converged", status, loaded.total,
+        loaded.effective, count_free(bank), grid.shape, executor.cut, best["impossible"], best["dead"], state.ended,
+        state.best, clock.seconds, clock.calls, executor.stats.nbytes,
     )  # fmt: skip
 
 
-class Clock:
-    """Seconds by phase; what no phase claims is "other"."""
-
-    def __init__(self):
-        self.begun = self.last = time.perf_counter()
-        self.seconds: dict[str, float] = {}
-
-    def add(self, seconds: dict[str, float]) -> None:
-        """Claim time that was measured inside, and let the rest since the last lap be "other"."""
-        now = time.perf_counter()
-        rest = now - self.last - sum(seconds.values())
-        for phase, value in (seconds | {"other": rest}).items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + value
-        self.last = now
-
-    def lap(self, phase: str) -> None:
-        """Claim the time since the last lap."""
-        now = time.perf_counter()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self.last
-        self.last = now
-
-    def total(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self.begun
+def chosen_cut(estimator: Node, grid: Grid, cut: str | None) -> str | None:
+    """The path to cut: the one that was asked for, else the first in tree order. Raises ModelError."""
+    if cut is not None:
+        return check_cut(estimator, cut)
+    if grid.model.size == 1:
+        return None
+    paths = cut_paths(estimator)
+    if not paths:
+        raise ModelError(f"grid {grid.shape[0]} x {grid.shape[1]}: no node of this model can be cut; use M = 1")
+    return paths[0]
 
 
-class Header:
-    """What all ranks agree on once an iteration: one small sum over the whole grid."""
-
-    def __init__(self, values: np.ndarray):
-        self.log_likelihood, self.log_prior = float(values[0]), float(values[1])
-        self.impossible, self.failures = int(values[2]), int(values[3])
-
-
-def agreed_header(executor: Executor, found: Pass, problem: NumericalError | None) -> Header:
-    """The header of this iteration. Collective over the whole grid; no rank ever decides alone."""
-    d, m = executor.grid.coords
-    values = np.zeros(4)
-    if m == 0:
-        values[0], values[2] = found.log_likelihood, found.impossible
-    if d == 0:
-        values[1] = executor.log_prior()
-    values[3] = problem is not None
-    executor.grid.world.allreduce(values)
-    return Header(values)
+def record_of(state: State, ending: Ending, dead: list[str]) -> dict:
+    """What is kept of a start that ended."""
+    return {
+        "start": state.start, "status": ending.status, "message": ending.message, "n_iter": state.n_iter,
+        "history": list(state.history), "impossible": ending.impossible, "dead": dead,
+    }  # fmt: skip
 
 
-def refuse_impossible(grid: Grid, found: Pass, count: int) -> None:
-    """Raise DataError on all ranks, with the first row of probability zero. Collective."""
-    first = np.array([found.first_impossible], dtype=np.int64)
-    grid.world.allreduce(first, "min")
-    raise DataError(
-        f"row {int(first[0])} (the first is 0) has probability zero under every component, as {count} "
-        f"row{'s' * (count != 1)} in all; impossible=\"skip\" leaves them out"
-    )
+def is_better(record: dict, state: State) -> bool:
+    """Whether a start beats the best before; one that failed never does, nor one whose likelihood fell if it can."""
+    def merit(of: dict) -> tuple[bool, float]:
+        return of["status"] != "decreased", of["history"][-1]
+
+    if record["status"] == "failed":
+        return False
+    return state.best is None or merit(record) > merit(state.ended[state.best])
 
 
-def raise_failure(grid: Grid, problem: NumericalError | None) -> None:
-    """Raise the lowest rank's NumericalError on all ranks. Collective."""
-    texts = [t for t in grid.world.allgather(None if problem is None else str(problem)) if t is not None]
-    raise NumericalError(texts[0])
+def warn_of(record: dict, tol: float | None) -> None:
+    """Warn of what a user must not overlook in the start that is returned."""
+    if record["status"] == "max_iter" and tol is not None:
+        warnings.warn(f"not converged after {record['n_iter']} iterations; raise max_iter or tol", stacklevel=3)
+    if record["dead"]:
+        warnings.warn(f"components without any weight: {', '.join(record['dead'])}", stacklevel=3)
 
 
 def check_rows(loaded: Loaded) -> None:
@@ -250,9 +219,6 @@ def dead_components(executor: Executor) -> list[str]:
                 member = f" of member {bank.members[bank.unit_member[row]]}" if bank.total_members > 1 else ""
                 dead.append(f"{at}component_{bank.unit_number[row]}{member}")
     everyone = executor.grid.model.allgather(dead)
-    found = list(dict.fromkeys(path for part in everyone for path in part))[:100]
-    if found and executor.grid.world.rank == 0:
-        warnings.warn(f"components without any weight: {', '.join(found)}", stacklevel=3)
-    return found
+    return list(dict.fromkeys(path for part in everyone for path in part))[:100]
 
 

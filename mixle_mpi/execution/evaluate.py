@@ -10,6 +10,7 @@ from mixle_mpi.execution.executor import Executor, Pass, compile_tree
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.execution.load import load
+from mixle_mpi.execution.ties import count_free
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.models.mixture import MixtureBank
 
@@ -42,25 +43,27 @@ def log_density(model: Node, data, **options) -> np.ndarray:
 def posterior(model: Node, data, path: str | None = None, **options) -> np.ndarray:
     """See `Node.posterior`."""
     executor, total = executor_for(model, data, serial_grid(), **options)
-    bank = mixture_at(executor, path or "")
-    out = np.empty((total, bank.node.num_components))
-    for first, scores, resp in scored_tiles(executor, bank):
+    mixture = mixture_at(executor, path or "")
+    out = np.empty((total, mixture[0].node.num_components))
+    for first, scores, resp in scored_tiles(executor, mixture):
         out[first : first + len(scores)] = resp
     return out
 
 
-def mixture_at(executor: Executor, path: str) -> MixtureBank:
-    """The bank of the mixture at a path. Raises ModelError when there is none."""
-    mixtures = [b for b in executor.bank.walk() if isinstance(b, MixtureBank) and b.total_members == 1]
+def mixture_at(executor: Executor, path: str) -> tuple[MixtureBank, int]:
+    """The bank of the mixture at a path, and which of its members. Raises ModelError unless it is one."""
+    mixtures = [b for b in executor.bank.walk() if isinstance(b, MixtureBank)]
     for bank in mixtures:
-        if bank.path == path:
-            return bank
+        chosen = np.flatnonzero(bank.place.select(path, bank.members))
+        if len(chosen) == 1:
+            return bank, int(chosen[0])
     known = ", ".join(repr(b.path) for b in mixtures) or "none"
     raise ModelError(f"there is no mixture at {path!r}; mixtures: {known}")
 
 
-def scored_tiles(executor: Executor, bank: MixtureBank | None):
-    """Yield (first row of the shard, log densities (n,), posteriors (n, K) of `bank` or None) for each tile.
+def scored_tiles(executor: Executor, mixture: tuple[MixtureBank, int] | None):
+    """Yield (first row of the shard, log densities (n,), posteriors (n, K) of one member of a
+    mixture bank, or None) for each tile.
 
     A row where the mixture is not observed has its weights; a row of probability zero under each of
     its components has NaN. Collective over the model axis.
@@ -68,31 +71,29 @@ def scored_tiles(executor: Executor, bank: MixtureBank | None):
     found = Pass()
     executor.prepare()
     for batch in executor.batches():
-        if bank is not None:
+        if mixture is not None:
             executor._begin()
         scores = [s[0].copy() for s in executor._drive([executor.bank.score(tile) for tile in batch], found)]
         for tile, score in zip(batch, scores):
-            resp = None if bank is None else _responsibilities(executor, bank, tile, score)
+            resp = None if mixture is None else _responsibilities(executor, *mixture, tile)
             score[score < IMPOSSIBLE] = -np.inf  # log 0 of a leaf is stored as -1e300
             yield tile.start, score, resp
 
 
-def _responsibilities(executor: Executor, bank: MixtureBank, tile, score) -> np.ndarray:
+def _responsibilities(executor: Executor, bank: MixtureBank, member: int, tile) -> np.ndarray:
     tile.captured[id(bank)] = None  # the row sets that were scored share this dict
     executor._drive([executor.bank.accumulate(tile, np.ones((1, tile.n)))], Pass())
     index, groups = tile.captured.pop(id(bank))
-    by_unit = np.empty((len(bank.unit_number), len(index)))
-    for rows, part in zip(bank.unit_rows, groups):
-        by_unit[rows] = part
-    weights = np.concatenate([np.exp(w) for w in bank.log_weights])
-    out = np.empty((tile.n, len(bank.unit_number)))
-    for rows, w in zip(bank.unit_rows, np.split(weights, np.cumsum([len(r) for r in bank.unit_rows])[:-1])):
-        out[:, rows] = w
-    out[index] = by_unit.T
+    out = np.empty((tile.n, bank.node.num_components))
+    for rows, part, log_weights in zip(bank.unit_rows, groups, bank.log_weights):
+        own = np.flatnonzero(bank.unit_member[rows] == member)
+        number = bank.unit_number[rows[own]]
+        out[:, number] = np.exp(log_weights[own])  # where the mixture is not observed
+        out[np.ix_(index, number)] = part[own].T
     out[out.sum(axis=1) == 0] = np.nan
     return out
 
 
 def num_parameters(model: Node) -> int:
     """See `Node.num_parameters`."""
-    return sum(bank.num_free() for bank in compile_tree(model, None, True).walk())
+    return count_free(compile_tree(model, None, True))

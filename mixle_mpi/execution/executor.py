@@ -10,6 +10,7 @@ import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.errors import NumericalError
+from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Layout
 from mixle_mpi.contract.node import Cuts, Node
@@ -172,6 +173,37 @@ class Executor:
             else:
                 answers = {}
         return results
+
+    def search(self) -> int:
+        """Passes at the same parameters until every family has what its M-step needs; how many. Collective.
+
+        Only models with such a family pay for it: one flag over the whole grid, agreed, before each pass.
+        """
+        if not any(isinstance(n, Family) and n.searches for n in self.model.walk()):
+            return 0
+        theta, stats = self.layout.param_views(self.theta), self.layout.stat_views(self.stats)
+        searching = [(b, s) for b in self.bank.walk() if (s := b.begin_search(theta, stats)) is not None]
+        passes = 0
+        while True:
+            wanted = np.array([int(any(s.wanted for _, s in searching))])
+            self.grid.world.allreduce(wanted, "max")
+            if not wanted[0]:
+                break
+            passes += 1
+            self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
+            for batch in self.batches():
+                scores = self._drive([self.bank.score(tile) for tile in batch], Pass())
+                weights = [self._weigh(tile, score[0], Pass()) for tile, score in zip(batch, scores)]
+                self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], Pass())
+            for _, search in searching:
+                self.grid.data.allreduce(search.sums)
+            self._ties.add_rows({bank.path: search.sums for bank, search in searching})
+            for bank, search in searching:
+                if search.wanted:
+                    search.advance(stats[bank.path])
+        for bank, _ in searching:
+            bank.end_search()
+        return passes
 
     # -- the M-step --------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ class Result:
     n_rows, effective_rows : rows, and the sum of the weights of those with anything observed
     impossible : rows that have probability zero under every component, left out with impossible="skip"
     dead : paths of components without any weight
-    seconds : wall-clock seconds by phase, of this rank
+    starts, best_start : a record of each start (status, n_iter, history, ...), and the number of the best
+    seconds, calls : wall-clock seconds, and how often, by phase, of this rank
     plan : the plan that was run; None while there is no planner
     """
 
@@ -43,7 +44,10 @@ class Result:
     cut: str | None
     impossible: int = 0
     dead: list[str] = field(default_factory=list)
+    starts: list[dict] = field(default_factory=list)
+    best_start: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
     statistics_bytes: int = 0
     plan: Any = None
 
@@ -67,6 +71,7 @@ class Iteration:
     per_row: float
     change: float | None
     seconds: float
+    start: int = 0
 
 
 class Judge:
@@ -75,10 +80,12 @@ class Judge:
     `objective` is the log likelihood and log prior: EM never lowers it, except by rounding.
     """
 
-    def __init__(self, tol: float | None, effective: float):
+    def __init__(
+        self, tol: float | None, effective: float, history: list[float] | None = None, objective=None
+    ):
         self.tol, self.effective = tol, effective
-        self.history: list[float] = []
-        self.objective: list[float] = []
+        self.history: list[float] = [] if history is None else history
+        self.objective: list[float] = [] if objective is None else objective
 
     def add(self, log_likelihood: float, log_prior: float) -> str | None:
         """Add an entry; the status that ends the run, or None to go on."""

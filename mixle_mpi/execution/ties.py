@@ -50,6 +50,20 @@ class Ties:
                 for m, index in zip(tie.matrices, tie.index):
                     self.layout.stat_rows(stats, m.name, combine)[:] = total[index]
 
+    def add_rows(self, arrays: dict[str, np.ndarray]) -> None:
+        """Sum tied rows of other arrays (rows, width), by the name of the matrix that they go with. Collective."""
+        for tie in self.ties:
+            own = [(arrays[m.name], m, index) for m, index in zip(tie.matrices, tie.index) if m.name in arrays]
+            if own:
+                total = np.zeros((tie.size, own[0][0].shape[1]))
+                for rows, m, index in own:
+                    counted = np.flatnonzero(m.exclusive | self.first)
+                    np.add.at(total, index[counted], rows[counted])
+                if self.model is not None:
+                    self.model.allreduce(total)
+                for rows, _, index in own:
+                    rows[:] = total[index]
+
     def share_given(self, theta: np.ndarray) -> None:
         """Give tied rows the parameters that the user gave to any of them; NaN is not given. Collective.
 
@@ -92,3 +106,14 @@ def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
                 tie.matrices.append(m)
                 tie.index.append(m.rows % size)
     return ties
+
+
+def count_free(bank: Bank, keys: set[str] | None = None) -> int:
+    """Free parameters of the whole model; nodes of one key are counted once."""
+    keys = set() if keys is None else keys
+    if bank.node.key is not None:
+        if bank.node.key in keys:
+            return 0
+        keys.add(bank.node.key)
+        return sum(below.num_free() // bank.total_members for below in bank.walk())
+    return bank.num_free() + sum(count_free(child, keys) for child in bank.children())

@@ -6,7 +6,7 @@ import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.errors import NumericalError
-from mixle_mpi.contract.family import Family, ResidualFamily, Theta
+from mixle_mpi.contract.family import Family, ResidualFamily, Search, Theta
 from mixle_mpi.contract.layout import Matrix, Views
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.natural import NaturalBlock, flat_columns
@@ -43,6 +43,7 @@ class LeafBank(Bank):
             self.natural_possible = not (extent > HUGE).any()
         self.num_features = node.num_features if self.natural_possible else 0
         self.block: NaturalBlock | None = None
+        self._search: Search | None = None
 
     @property
     def is_term(self) -> bool:
@@ -151,7 +152,11 @@ class LeafBank(Bank):
         else:
             if self.mask is not None:
                 weights = weights * tile.column(self.mask)
-            self.node.accumulate(self._prepared, tile.column(self.node.slot_key), weights, self._stats)
+            x = tile.column(self.node.slot_key)
+            if self._search is None:
+                self.node.accumulate(self._prepared, x, weights, self._stats)
+            else:
+                self._search.accumulate(x, weights)
         return
         yield
 
@@ -176,7 +181,7 @@ class LeafBank(Bank):
         return self._eta, self._constant
 
     def collect(self, weight: np.ndarray, sums: np.ndarray) -> None:
-        names = [n for n in self.node.stats if n != "weight"]
+        names = [name for name in self.node.stat_shapes(False) if name != "weight"]
         if len(self.residual_members):
             natural = np.ones(self.size, bool)
             natural[self.residual_members] = False
@@ -215,6 +220,14 @@ class LeafBank(Bank):
 
     # -- estimation --------------------------------------------------------------------------------
 
+    def begin_search(self, theta: Views, stats: Views) -> Search | None:
+        if self.node.searches and not self.node.fixed:
+            self._search = self.node.search(self._fields(theta), stats[self.path])
+        return self._search
+
+    def end_search(self) -> None:
+        self._search = None
+
     def maximize(self, theta: Views, stats: Views, new: Views) -> None:
         for name in self._names:
             for field, value in theta[name].items():
@@ -224,17 +237,17 @@ class LeafBank(Bank):
         if self.node.fixed or not len(alive):
             return
         about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
-        self._write(new, alive, self._maximized(old, values, alive, about))
+        self._write(new, alive, self._maximized(old, values, alive, about, self.node.maximize))
 
     def _alive(self, stats: Theta) -> np.ndarray:
         return np.flatnonzero(self.node.weight(stats) > 0)
 
-    def _maximized(self, theta: Theta, stats: Theta, members: np.ndarray, about) -> Theta:
+    def _maximized(self, theta: Theta, stats: Theta, members: np.ndarray, about, how) -> Theta:
         def take(fields):
             return {name: values[members] for name, values in fields.items()}
 
         try:
-            return self.node.maximize(take(theta), take(stats), about)
+            return how(take(theta), take(stats), about)
         except NumericalError as error:
             number = members[error.args[1]] if len(error.args) > 1 else None
             where = self.path if number is None else f"{self.path} (member {self.members[number]})"
@@ -256,7 +269,7 @@ class LeafBank(Bank):
         alive = self._alive(values)
         if len(alive):
             about = np.zeros((len(alive), len(self.node.columns))) if isinstance(self.node, ResidualFamily) else None
-            self._write(new, alive, self._maximized(self._fields(new), values, alive, about))
+            self._write(new, alive, self._maximized(self._fields(new), values, alive, about, self.node.start))
         self._write(new, np.arange(self.size), self.node.soften(self._fields(new)))
 
     def pool(self, stats: Views, first: bool) -> None:

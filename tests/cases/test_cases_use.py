@@ -332,7 +332,7 @@ def test_a_part_of_a_fitted_model_is_a_model():
         ({"tol": -1e-3}, "tol = -0.001"),
         ({"tol": "none"}, "tol = 'none'"),
         ({"tol": float("nan")}, "tol = nan"),
-        ({"starts": 2}, "starts = 2"),
+        ({"starts": 0}, "starts = 0"),
         ({"init": "k-means"}, "init = 'k-means'"),
         ({"impossible": "ignore"}, "impossible = 'ignore'"),
         ({"rows": "mine"}, "rows = 'mine'"),

@@ -1,0 +1,208 @@
+"""The EM iteration: one pass, one reduction of statistics, one M-step, one small agreement of all ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mixle_mpi.contract.errors import DataError, NumericalError
+from mixle_mpi.execution.executor import Executor, Pass
+from mixle_mpi.execution.grid import Grid
+from mixle_mpi.execution.result import Iteration, Judge
+
+Callback = Callable[[Iteration], None]
+
+
+class Clock:
+    """Seconds and calls by phase; what no phase claims is "other"."""
+
+    def __init__(self):
+        self.begun = self.last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.calls: dict[str, int] = {}
+
+    def claim(self, phase: str, seconds: float, calls: int = 1) -> None:
+        """Add time to a phase, without moving the lap."""
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        self.calls[phase] = self.calls.get(phase, 0) + calls
+
+    def add(self, seconds: dict[str, float]) -> None:
+        """Claim time that was measured inside; the rest since the last lap is "other"."""
+        now = time.perf_counter()
+        for phase, value in (seconds | {"other": now - self.last - sum(seconds.values())}).items():
+            self.claim(phase, value)
+        self.last = now
+
+    def lap(self, phase: str) -> None:
+        """Claim the time since the last lap."""
+        now = time.perf_counter()
+        self.claim(phase, now - self.last)
+        self.last = now
+
+    def total(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.begun
+
+
+@dataclass
+class State:
+    """Where a fit is between two iterations: what a checkpoint holds, but for the parameters.
+
+    `history` and `objective` of the start that runs, whose number is `start`; `ended` are the records of
+    the starts before, and `best` the number of the best of them.
+    """
+
+    start: int = 0
+    n_iter: int = 0
+    history: list[float] = field(default_factory=list)
+    objective: list[float] = field(default_factory=list)
+    ended: list[dict] = field(default_factory=list)
+    best: int | None = None
+
+
+class Watch:
+    """What may end or save a fit between iterations. This one never does.
+
+    A rank says in `wishes` what it has seen; wishes travel in the header that all ranks sum, so that
+    all act on the same iteration. `save` is collective.
+    """
+
+    def wishes(self, n_iter: int) -> tuple[bool, bool]:
+        """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration."""
+        return False, False
+
+    def save(self, executor: Executor, state: State, best_theta: np.ndarray | None) -> None:
+        """Write a checkpoint of the parameters of `executor` and the state. Collective."""
+
+    def resume(self, executor: Executor) -> tuple[State, np.ndarray, np.ndarray | None] | None:
+        """A state to go on from, its parameters, and those of the best start ended; None to begin. Collective.
+
+        Parameters are in the layout of the executor's local tree.
+        """
+        return None
+
+
+@dataclass
+class Header:
+    """What all ranks agree on once an iteration: one small sum over the whole grid."""
+
+    log_likelihood: float
+    log_prior: float
+    impossible: int
+    failures: int
+    stop: int
+    save: int
+
+
+def agreed_header(
+    executor: Executor, found: Pass, problem: NumericalError | None, wishes: tuple[bool, bool]
+) -> Header:
+    """The header of this iteration. Collective over the whole grid; no rank ever decides alone."""
+    d, m = executor.grid.coords
+    values = np.zeros(6)
+    if m == 0:
+        values[0], values[2] = found.log_likelihood, found.impossible
+    if d == 0:
+        values[1] = executor.log_prior()
+    values[3:] = problem is not None, *wishes
+    executor.grid.world.allreduce(values)
+    return Header(float(values[0]), float(values[1]), *(int(v) for v in values[2:]))
+
+
+@dataclass
+class Ending:
+    """How one start ended. `status` as in `Result`; `impossible` rows left out."""
+
+    status: str
+    impossible: int
+    message: str = ""
+
+
+def iterate(
+    executor: Executor,
+    state: State,
+    judge: Judge,
+    clock: Clock,
+    *,
+    max_iter: int,
+    impossible: str = "error",
+    callback: Callback | None = None,
+    watch: Watch | None = None,
+    best_theta: np.ndarray | None = None,
+    reduce_statistics: bool = True,
+) -> Ending:
+    """Iterate until the judge, `max_iter` or the watch ends it. Collective.
+
+    The parameters of the last entry of the history are then in `executor.theta`.
+
+    Raises
+    ------
+    DataError
+        On all ranks, for rows of probability zero, unless `impossible` is "skip".
+    """
+    watch = watch or Watch()
+    grid = executor.grid
+    while True:
+        found = executor.e_step()
+        clock.add(found.seconds)
+        if reduce_statistics:
+            executor.reduce_stats()
+        clock.lap("data_axis")
+        problem = None
+        if state.n_iter < max_iter:
+            if executor.search():
+                clock.lap("search")
+            problem = executor.maximize()
+            clock.lap("m_step")
+        header = agreed_header(executor, found, problem, watch.wishes(state.n_iter))
+        clock.lap("wait")
+        if header.impossible and impossible == "error":
+            refuse_impossible(grid, found, header.impossible)
+        status = judge.add(header.log_likelihood, header.log_prior)
+        if callback is not None:
+            per_row = header.log_likelihood / max(judge.effective, 1e-300)
+            callback(Iteration(state.n_iter, header.log_likelihood, per_row, judge.change, clock.total(), state.start))
+        if status == "failed":
+            text = f"the log likelihood is {judge.history[-1]} after {state.n_iter} iterations"
+            return Ending("failed", header.impossible, text)
+        if status is None and header.failures:
+            return Ending("failed", header.impossible, failure(grid, problem))
+        if status is None and state.n_iter >= max_iter:
+            status = "max_iter"
+        if status is None and header.stop:
+            status = "stopped"
+        if status is None:
+            executor.agree_on_shared(executor.new)
+            executor.accept()
+            state.n_iter += 1
+        if status == "stopped" or (status is None and header.save):
+            if status == "stopped":  # go on from the M-step that was made already
+                undo = executor.theta
+                executor.agree_on_shared(executor.new)
+                executor.accept()
+                state.n_iter += 1
+            watch.save(executor, state, best_theta)
+            clock.lap("checkpoint")
+            if status == "stopped":
+                executor.new, executor.theta = executor.theta, undo
+                state.n_iter -= 1
+        if status is not None:
+            return Ending(status, header.impossible)
+
+
+def refuse_impossible(grid: Grid, found: Pass, count: int) -> None:
+    """Raise DataError on all ranks, with the first row of probability zero. Collective."""
+    first = np.array([found.first_impossible], dtype=np.int64)
+    grid.world.allreduce(first, "min")
+    raise DataError(
+        f"row {int(first[0])} (the first is 0) has probability zero under every component, as {count} "
+        f"row{'s' * (count != 1)} in all; impossible=\"skip\" leaves them out"
+    )
+
+
+def failure(grid: Grid, problem: NumericalError | None) -> str:
+    """The lowest rank's problem. Collective."""
+    return next(t for t in grid.world.allgather(None if problem is None else str(problem)) if t is not None)
