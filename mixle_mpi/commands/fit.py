@@ -165,8 +165,8 @@ def fit_on(grid, settings: dict, model, callback):
     asked = settings["fit"]
     return fit(
         settings["data"]["path"], model, grid, cut=asked.get("cut"), max_iter=asked["max_iter"],
-        tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
-        callback=callback,
+        tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"],
+        impossible=asked["impossible"], callback=callback,
     )  # fmt: skip
 
 
