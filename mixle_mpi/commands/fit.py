@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import socket
+import sys
 import time
 import warnings
 from pathlib import Path
 
 from mixle_mpi.commands import settings as run_file
-from mixle_mpi.commands.ending import DONE, NOT_CONVERGED, NUMERICAL, run, say
+from mixle_mpi.commands.ending import DONE, NUMERICAL, run, say
 from mixle_mpi.commands.parser import Parser
+from mixle_mpi.commands.watching import Signals, checkpoint_lines, code_of, finished, time_limit
 from mixle_mpi.contract.errors import ModelError, NumericalError
 
 NAME = "mixle_mpi.fit"
@@ -20,7 +20,8 @@ EPILOG = """Alone, the fit runs in this process and needs no MPI; under a launch
   mpirun -n 4 python -m mixle_mpi.fit examples/penguins.toml --grid 2x2 --out runs/penguins
 
 Exit codes: 0 done; 1 unforeseen error; 2 usage, run file or data; 4 numerical failure, or the log likelihood fell;
-5 not converged, with --require-convergence; 74 input or output failed."""
+5 not converged, with --require-convergence; 74 input or output failed; 75 stopped with a checkpoint, by the
+time limit, a signal (USR1, USR2, TERM, INT) or a file STOP in the output directory: --resume goes on."""
 
 
 class Override(argparse.Action):
@@ -37,7 +38,7 @@ class Override(argparse.Action):
             written, key, value = option_string, self.dest, True
         else:
             written, key = f"{option_string} {values}", self.dest
-            words = run_file.BY_KEY[key].check("x") is None or key == "fit.grid"
+            words = run_file.BY_KEY[key].check("x") is None or key in ("fit.grid", "fit.max_time")
             value = values if words else run_file.parse_value(written, values)
         namespace.overrides.append((written, key, value))
 
@@ -53,6 +54,7 @@ def parser(speaks: bool) -> Parser:
         "--data": "data.path", "--out": "output.dir", "--grid": "fit.grid", "--cut": "fit.cut",
         "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init", "--seed": "fit.seed",
         "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
+        "--max-time": "fit.max_time", "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every",
         "--every": "output.every", "--quiet": "output.quiet",
     }  # fmt: skip
     for flag, key in flags.items():
@@ -81,6 +83,12 @@ def read_settings(options: argparse.Namespace) -> dict[str, dict]:
 
 def work(options: argparse.Namespace, world, threads: int) -> int:
     """Fit, print and save; the exit code. Collective."""
+    with Signals(NAME) as signals:
+        return work_watched(options, world, threads, signals)
+
+
+def work_watched(options: argparse.Namespace, world, threads: int, signals: Signals) -> int:
+    """`work` while signals are noted. Collective."""
     began = time.perf_counter()
     from mixle_mpi.data.table import on_first
     from mixle_mpi.models.specification import build
@@ -94,19 +102,30 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
             say(run_file.to_toml(settings).rstrip())
         return DONE
 
+    from mixle_mpi.execution.clock import Clock
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
-    from mixle_mpi.report.lines import Progress, begun_lines, ended_lines, start_lines, warn_crowded
+    from mixle_mpi.report.accounting import account
+    from mixle_mpi.report.environment import environment
+    from mixle_mpi.report.lines import Progress, begun_lines, crowded, ended_lines, start_lines, warn_crowded
     from mixle_mpi.report.output import Output
 
+    limit = time_limit(settings["fit"])
     quiet = settings["output"]["quiet"]
     output = Output(Path(settings["output"]["dir"]))
-    on_first(world, lambda: output.open(run_file.to_toml(settings), options.overwrite))
-    ranks = world.allgather(this_process(threads))
+    done, output.place = on_first(world, lambda: open_output(output, settings, options.overwrite))
+    if done is not None:
+        if first and not quiet:
+            say(f"finished before: {done['status']} after {done['n_iter']} iterations, log likelihood "
+                f"{done['log_likelihood']:.6f}; output in {output.directory}")  # fmt: skip
+        return code_of(done["status"], settings["fit"])
+    clock = Clock(began)
+    found = environment(world, threads)
     progress = Progress(settings["output"]["every"])
     if first:
-        warn_crowded(ranks)
+        warn_crowded(found)
         if not quiet:
-            say("\n".join([*start_lines(ranks), *begun_lines(settings, shape)]))
+            lines = [*start_lines(found), *begun_lines(settings, shape), *checkpoint_lines(settings, limit)]
+            say("\n".join(lines))
 
     def callback(iteration):
         if first:
@@ -114,26 +133,61 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
             if not quiet:
                 progress.show(iteration)
 
+    watch = watch_of(settings, output, limit, signals)
     mpi = world.size > 1 or settings["fit"]["backend"] == "mpi"
     with mpi_grid(*shape) if mpi else serial_grid() as grid:
         try:
-            result = fit_on(grid, settings, model, callback)
+            clock.lap("start")
+            result = fit_on(grid, settings, model, callback, watch, clock)
         except NumericalError as error:
             if first:  # without agreement: the others may not have failed
                 output.failed(str(error), settings["fit"], shape, NUMERICAL)
             raise
-        saving = time.perf_counter()
         on_first(grid.world, lambda: output.save(result.model))
-        ended = time.perf_counter()
-        result.seconds["output"] += ended - saving
-        seconds = slowest(grid.world, result.seconds | {"total": ended - began})
-        code = code_of(result, settings["fit"])
-        on_first(grid.world, lambda: output.done(result, settings["fit"], seconds, code))
+        clock.lap("output")
+        accounting = account(grid.world, clock, result, grid.coords, threads)
+        record = {"environment": found} | accounting.to_json()
+        code = code_of(result.status, settings["fit"])
+        on_first(grid.world, lambda: output.done(result, settings["fit"], accounting.slowest(), code, record))
     if first:
         warn(result, settings["fit"])
+        if watch.reason:
+            say(f"stopped by {watch.reason}; the same command with --resume goes on", sys.stderr if quiet else None)
         if not quiet:
-            say("\n".join(ended_lines(result, seconds, world.size, output.directory)))
+            say("\n".join(ended_lines(result, accounting, bool(crowded(found)), output.place)))
     return code
+
+
+def open_output(output, settings: dict, overwrite: bool) -> tuple[dict | None, Path]:
+    """The result of a fit that is finished already, else None with the place of the new one made. On rank 0.
+
+    Raises
+    ------
+    ModelError
+        When there is a result or checkpoint that this command does not own.
+    """
+    resume = settings["output"]["resume"]
+    if resume and overwrite:
+        raise ModelError("--overwrite begins anew and --resume goes on: give one of them")
+    done = None
+    if resume:
+        output.find()
+        done = finished(output.place, settings)
+    if done is None:
+        output.open(run_file.to_toml(settings), overwrite, resume)
+    return done, output.place
+
+
+def watch_of(settings: dict, output, limit: tuple[float, str] | None, signals: Signals):
+    """What saves the fit, and ends it early."""
+    from mixle_mpi.execution.stopping import Checkpoints
+
+    asked = settings["output"]
+    return Checkpoints(
+        output.place, every=asked["checkpoint_every"], resume=asked["resume"],
+        seconds=None if limit is None else limit[0], asked=signals.asked, asking=output.directory,
+        tell=(lambda line: None) if asked["quiet"] else say,
+    )  # fmt: skip
 
 
 def check_fit(fit: dict, model, world) -> tuple[int, int]:
@@ -158,7 +212,7 @@ def tolerance(fit: dict) -> float | None:
     return None if fit["tol"] == "none" else float(fit["tol"])
 
 
-def fit_on(grid, settings: dict, model, callback):
+def fit_on(grid, settings: dict, model, callback, watch, clock):
     """The `Result` of the fit on a grid. Collective."""
     from mixle_mpi.execution.em import fit
 
@@ -166,26 +220,8 @@ def fit_on(grid, settings: dict, model, callback):
     return fit(
         settings["data"]["path"], model, grid, cut=asked.get("cut"), max_iter=asked["max_iter"],
         tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"],
-        impossible=asked["impossible"], callback=callback,
+        impossible=asked["impossible"], callback=callback, watch=watch, clock=clock,
     )  # fmt: skip
-
-
-def this_process(threads: int) -> tuple[str, int, int, int]:
-    """Host, cores that this process may use, cores of the host, threads."""
-    return socket.gethostname(), len(os.sched_getaffinity(0)), os.cpu_count() or 1, threads
-
-
-def slowest(world, seconds: dict[str, float]) -> dict[str, float]:
-    """Seconds by phase, of the slowest rank in each. Collective."""
-    everyone = world.allgather(seconds)
-    return {phase: max(own[phase] for own in everyone) for phase in seconds}
-
-
-def code_of(result, fit: dict) -> int:
-    """The exit code of a fit that came to an end."""
-    if result.status == "decreased":
-        return NUMERICAL
-    return NOT_CONVERGED if fit["require_convergence"] and not result.converged else DONE
 
 
 def warn(result, fit: dict) -> None:

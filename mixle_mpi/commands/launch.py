@@ -31,13 +31,28 @@ def launch(environment=os.environ) -> Launch | None:
     """How this process was launched; None without a launcher, as on a login node."""
     rank = _first(RANK, environment)
     size = _first(SIZE, environment)
-    # the script of a batch job has SLURM_PROCID as well; only in a step has srun launched the process
-    if "SLURM_STEP_ID" in environment and environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        rank = _number("SLURM_PROCID", environment) if rank is None else rank
-        size = _number("SLURM_STEP_NUM_TASKS", environment) if size is None else size
+    slurm = _slurm(environment, rank is not None)
+    if slurm is not None:
+        rank = slurm.rank if rank is None else rank
+        size = slurm.size if size is None else size
     if rank is None and size is None:
         return None
     return Launch(rank or 0, size)
+
+
+def _slurm(environment, launched: bool) -> Launch | None:
+    """What SLURM numbers: the tasks of a step, else those of the job whose script runs this; None for one task.
+
+    Of a process that another launcher `launched`, the job's variables say nothing.
+    """
+    in_step = "SLURM_STEP_ID" in environment
+    size = _number("SLURM_STEP_NUM_TASKS", environment) if in_step else None
+    if size is None and not launched:
+        size = _number("SLURM_NTASKS", environment)
+    rank = _number("SLURM_PROCID", environment)
+    if rank is None or size is None or size < 2 or (launched and not in_step):
+        return None
+    return Launch(rank, size)
 
 
 def default_threads(environment=os.environ) -> int:

@@ -46,6 +46,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     from mixle_mpi.execution.evaluate import executor_for, mixture_at
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.execution.saved import load
+    from mixle_mpi.execution.warm import warm
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.report.rows import SharedFile
 
@@ -54,6 +55,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     model = together(world, lambda: load(options.model))
     with mpi_grid(world.size, 1) if world.size > 1 else serial_grid() as grid:
         executor, total = executor_for(model, options.data, grid)
+        warm(executor)
         mixture = None
         if options.path is not None or isinstance(model, Mixture):
             mixture = mixture_at(executor, options.path or "")

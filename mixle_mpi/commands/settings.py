@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 from collections.abc import Callable
@@ -90,6 +91,18 @@ def grid(value) -> str | None:
     return None if ok else 'is neither "auto" nor "DxM", two whole numbers >= 1'
 
 
+def time_limit(value) -> str | None:
+    from mixle_mpi.commands.watching import seconds_of_setting
+
+    ok = value in ("auto", "none") or seconds_of_setting(value) is not None
+    return None if ok else 'is neither minutes nor "HH:MM:SS" nor "D-HH:MM:SS", nor "auto" or "none"'
+
+
+def minutes(value) -> str | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if number and value >= 0 and math.isfinite(value) else "is not a number of minutes >= 0"
+
+
 SETTINGS = (
     Setting("data.path", some_text, None, "the data, a .csv or .npy file", "FILE", path=True),
     Setting("fit.grid", grid, "auto", "data shards x model shards; auto is all ranks x 1", "DxM"),
@@ -101,8 +114,12 @@ SETTINGS = (
     Setting("fit.seed", whole(None), 0, "the start depends on it and on nothing else", "N"),
     Setting("fit.impossible", one_of("error", "skip"), "error", "rows of probability zero: error or skip", "HOW"),
     Setting("fit.backend", one_of("auto", "local", "mpi"), "auto", "auto is mpi under a launcher, else local", "NAME"),
+    Setting("fit.max_time", time_limit, "auto", "end in time, with a checkpoint; auto is SLURM's end of the job",
+            "HH:MM:SS"),
     Setting("fit.require_convergence", yes_or_no, False, "exit 5 unless the fit converged"),
     Setting("output.dir", some_text, None, "where results go; else runs/<name of the run file>", "DIR", path=True),
+    Setting("output.resume", yes_or_no, False, "go on from the checkpoint there, if there is one"),
+    Setting("output.checkpoint_every", minutes, 15.0, "minutes between checkpoints; 0: each iteration", "MIN"),
     Setting("output.every", whole(1), 1, "print every Nth iteration", "N"),
     Setting("output.quiet", yes_or_no, False, "print warnings and errors only"),
 )
@@ -147,6 +164,8 @@ def effective(run_file: Path | None, options: list[tuple[str, str, Any]], name: 
     result["model"] = settings["model"]
     if isinstance(result["fit"]["grid"], list):
         result["fit"]["grid"] = "x".join(map(str, result["fit"]["grid"]))
+    if isinstance(result["fit"]["max_time"], datetime.time):  # what TOML makes of 01:30:00 without quotes
+        result["fit"]["max_time"] = result["fit"]["max_time"].isoformat()
     return result
 
 

@@ -114,8 +114,8 @@ class Bank:
         """The node of one member (its local number), with parameters in the user's units."""
         raise TypeError(f"{type(self).__name__} does not define restore")
 
-    def num_free(self) -> int:
-        """Free parameters of all members of the whole model, this bank alone."""
+    def num_free(self, copies: int = 1) -> int:
+        """Free parameters of all members of the whole model, this bank alone, where `copies` of each are one."""
         return 0
 
     def tile_width(self) -> int:

@@ -63,12 +63,12 @@ class Summary:
     width: int
     observed: int = 0
     missing: int = 0
-    low: np.ndarray = field(default=None)  # type: ignore[assignment]
-    high: np.ndarray = field(default=None)  # type: ignore[assignment]
-    mean: np.ndarray = field(default=None)  # type: ignore[assignment]
-    square: np.ndarray = field(default=None)  # type: ignore[assignment]
-    sample_rows: np.ndarray = field(default=None)  # type: ignore[assignment]
-    sample: np.ndarray = field(default=None)  # type: ignore[assignment]
+    low: np.ndarray = None  # type: ignore[assignment]  # set below
+    high: np.ndarray = None  # type: ignore[assignment]  # set below
+    mean: np.ndarray = None  # type: ignore[assignment]  # set below
+    square: np.ndarray = None  # type: ignore[assignment]  # set below
+    sample_rows: np.ndarray = None  # type: ignore[assignment]  # set below
+    sample: np.ndarray = None  # type: ignore[assignment]  # set below
     counts: dict = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
 
@@ -116,18 +116,6 @@ class Summary:
         keep = keyed_uniform(SUMMARY_SEED, "sample", rows) * total < SAMPLE
         self.sample_rows = np.concatenate([self.sample_rows, rows[keep]])
         self.sample = np.concatenate([self.sample, x[:, keep]], axis=1)
-
-    def add_labels(self, codes: np.ndarray, levels: list, first: int, names: tuple[str, ...]) -> None:
-        """Add a chunk of rows: codes (n,) int32 into levels, -1 where missing."""
-        absent = np.flatnonzero(codes < 0)
-        if len(absent):
-            self.fault("missing").add(len(absent), first + int(absent[0]), names[0], "nothing")
-            self.missing += len(absent)
-        self.observed += len(codes) - len(absent)
-        for level, count in zip(levels, np.bincount(codes[codes >= 0], minlength=len(levels))):
-            if count:
-                label = label_key(level)
-                self.counts[label] = self.counts.get(label, 0) + int(count)
 
     def merge(self, other: Summary) -> None:
         """Add the rows of another rank, which follow the rows of this one."""
@@ -183,12 +171,6 @@ class Encoding:
     observed: int = 0
     missing: int = 0
     bases: frozenset = frozenset()
-
-    def encode_numbers(self, x: np.ndarray) -> np.ndarray:
-        """Numbers (d, n) as kernels read them; 0 where missing."""
-        if self.key.kind in SHIFTED:
-            x = (x - self.shift[:, None]) / self.scale[:, None]
-        return np.where(np.isnan(x), 0.0, x)
 
     def encode_labels(self, codes: np.ndarray, levels: list) -> np.ndarray:
         """Codes (n,) int32 into the sorted levels; len(levels) where unseen, len(levels) + 1 where missing."""

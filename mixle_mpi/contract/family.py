@@ -19,6 +19,7 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.fields import Constraint, Param, Stat, shape_of
 from mixle_mpi.contract.node import Bindings, Node, checked_key
 from mixle_mpi.contract.scope import Scope
+from mixle_mpi.contract.work import Assumed, Cost, Work
 
 Theta = dict[str, np.ndarray]
 
@@ -35,14 +36,14 @@ class Family(Node):
     searches : whether `maximize` may need more passes over the data, see `search`
     """
 
-    params: ClassVar[dict[str, Param]] = {}
-    stats: ClassVar[dict[str, Stat]] = {}
+    params: dict[str, Param] = {}
+    stats: dict[str, Stat] = {}
     kind: ClassVar[str] = "natural"
     slot: ClassVar[str] = "plain"
 
     searches: ClassVar[bool] = False
 
-    encoding: Encoding | None = None
+    encoding: Encoding = None  # type: ignore[assignment]  # until the leaf is bound
 
     def __init__(self, values: dict[str, Any], *, key: str | None = None, fixed: bool = False):
         self.values = {name: self._checked(name, value) for name, value in values.items()}
@@ -173,12 +174,17 @@ class Family(Node):
         raise TypeError(f"{type(self).__name__} needs no search")
 
     def maximize(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
-        """Maximising parameters, from statistics with positive weight. Shared fields come once for each member.
+        """Maximising parameters but for the shared ones, from statistics with positive weight.
 
-        `about` is (members, d): where the moments in `stats` were taken about, for families with a
-        residual form; None for the others. Raises NumericalError when no maximum exists.
+        Shared fields come once for each member. `about` is (members, d): where the moments in `stats` were
+        taken about, for families with a residual form; None for the others. Raises NumericalError when no
+        maximum exists.
         """
         raise TypeError(f"{type(self).__name__} does not define maximize")
+
+    def maximize_shared(self, stats: Theta) -> Theta:
+        """Maximising shared parameters (groups, *shape), from pooled statistics whose "pooled_weight" is positive."""
+        raise TypeError(f"{type(self).__name__} has no shared parameters")
 
     def start(self, theta: Theta, stats: Theta, about: np.ndarray | None) -> Theta:
         """Parameters to start from, out of statistics taken at the default ones; `maximize`, unless that searches."""
@@ -193,7 +199,10 @@ class Family(Node):
         raise TypeError(f"{type(self).__name__} does not define default")
 
     def soften(self, theta: Theta) -> Theta:
-        """Move starting parameters off the border, where EM could never leave it."""
+        """Move starting parameters off the border, where EM could never leave it.
+
+        Called with the parameters of each member, and with the shared ones alone, (groups, *shape).
+        """
         return theta
 
     def log_prior(self, theta: Theta) -> np.ndarray | float:
@@ -218,6 +227,58 @@ class Family(Node):
     def sample_rows(self, rng: np.random.Generator, n: int) -> list[np.ndarray]:
         """`n` draws in the user's units: one array (n,) for each column."""
         raise TypeError(f"{type(self).__name__} does not define sample_rows")
+
+    # -- what it costs, for plans ------------------------------------------------------------------
+
+    def assumed_sizes(self, assumed: Assumed) -> dict[str, int]:
+        """The sizes that fields use, also where the family is not bound to data."""
+        return self.sizes
+
+    def planned_kind(self, sizes: dict[str, int]) -> str:
+        """The kind of kernel, also where the family is not bound to data."""
+        return self.kind
+
+    def e_step(self, sizes: dict[str, int], features: int) -> tuple[Work, Work]:
+        """E-step work of an observation: for each member, and once for all of them.
+
+        By default that of `NaturalBlock`: two products with the features and the constant, and the features.
+        """
+        return Work(gemm=4.0 * (features + 1)), Work(flop=2.0 * features)
+
+    def m_step(self, sizes: dict[str, int], assumed: Assumed) -> Work:
+        """M-step work of one member, by default a few FLOPs for each parameter."""
+        return Work(flop=100.0 * sum(math.prod(shape_of(f.shape, sizes)) for f in self.params.values()))
+
+    def passes(self, assumed: Assumed) -> float:
+        """Further passes over the data for one M-step."""
+        return 0.0
+
+    def row_bytes(self, assumed: Assumed) -> dict[tuple[str, ...], float]:
+        """Bytes of one encoded row: its numbers, or its label, and a base measure where the family has one."""
+        if self.slot == "label":
+            return {(self.slot,): 4.0}
+        width = self.width or int(assumed.value("dim", assumed.width))
+        base = type(self).base is not Family.base
+        return {(self.slot,): 8.0 * width} | ({("base", self.type_name()): 8.0} if base else {})
+
+    def cost(self, assumed: Assumed) -> Cost:
+        sizes = self.assumed_sizes(assumed)
+
+        def values(fields, shared: bool) -> int:
+            return sum(math.prod(shape_of(f.shape, sizes)) for f in fields.values() if f.shared == shared)
+
+        stats = values(self.stats, False)
+        natural = self.planned_kind(sizes) == "natural"
+        features = stats - 1 if natural else 0
+        member, row = self.e_step(sizes, features)
+        return Cost(
+            member, row, Work() if self.fixed else self.m_step(sizes, assumed),
+            params=values(self.params, False), stats=stats,
+            shared_params=values(self.params, True), shared_stats=values(self.stats, True),
+            kernel=3 * (features + 1) if natural else 2 * stats,
+            scratch_member=1.0, scratch_row=features + 1.0 if natural else 0.0,
+            columns=self.row_bytes(assumed), passes=0.0 if self.fixed else self.passes(assumed),
+        )  # fmt: skip
 
     # -- derived -----------------------------------------------------------------------------------
 
@@ -283,3 +344,7 @@ class ResidualFamily(Family):
     def feature_extent(self) -> np.ndarray:
         """max |T_j| over all rows, (s,), encoded."""
         raise TypeError(f"{type(self).__name__} does not define feature_extent")
+
+    def second_moments(self, moments: np.ndarray) -> np.ndarray:
+        """The second-order statistics (members, s), from the moments that the residual kernels add up."""
+        return moments

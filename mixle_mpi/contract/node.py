@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mixle_mpi.contract.columns import Encoding, SlotKey
 from mixle_mpi.contract.decomposition import Decomposition
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.path import Path
+from mixle_mpi.contract.work import Assumed, Cost
 
 if TYPE_CHECKING:
     from mixle_mpi.contract.scope import Scope
@@ -38,6 +40,22 @@ class Cuts:
         return np.zeros(m, np.int64), np.full(m, units, np.int64), np.zeros(m, bool)
 
 
+@dataclass(frozen=True)
+class Branch:
+    """A child as the planner sees it: `count` copies with parameters of their own.
+
+    `role` of copies ends in `*`. `unit` says whether it lies on the node's axis; `rows` is how many rows of
+    the child one observation of the node has; `place` is what a record says of its fields.
+    """
+
+    role: str
+    node: Node
+    count: int = 1
+    unit: bool = False
+    rows: float = 1.0
+    place: tuple[str, int | None] | None = None
+
+
 class Node:
     """Base of every class of which a model is built."""
 
@@ -56,6 +74,15 @@ class Node:
     def roles(self) -> Iterator[tuple[str, Node]]:
         """Role and node of each child, once where several units are copies of one."""
         return iter(())
+
+    def branches(self, assumed: Assumed) -> Iterator[Branch]:
+        """All children, for the planner. By default those of `roles`, none of them on an axis."""
+        for role, child in self.roles():
+            yield Branch(role, child)
+
+    def cost(self, assumed: Assumed) -> Cost:
+        """What the node costs by itself, without its children. By default nothing."""
+        return Cost()
 
     def replace(self, change: Callable[[Node], Node]) -> Node:
         """A copy whose children are `change(child)`; equal children stay one object."""

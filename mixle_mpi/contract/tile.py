@@ -14,13 +14,16 @@ class Source(Protocol):
 
     `first` is the global number of the shard's first row, `n` how many it has. `column` returns rows
     `start` to `stop` (counted in the shard) of one encoded array, rows on the last axis, or None where
-    that array does not exist because it would say nothing (no missing rows, no base measure).
+    that array does not exist because it would say nothing (no missing rows, no base measure). `take`
+    returns a copy of the rows (k,) of an array that exists.
     """
 
     first: int
     n: int
 
     def column(self, key: Hashable, start: int, stop: int) -> np.ndarray | None: ...
+
+    def take(self, key: Hashable, rows: np.ndarray) -> np.ndarray: ...
 
 
 class Tile:
@@ -33,7 +36,7 @@ class Tile:
     index : rows of the range that the row set picks, None for all
     labels : owner's id -> (n,) int32 starting unit of each row, instead of posterior weights
     saved : owner's id -> what `score` leaves for `accumulate`
-    captured : owner's id -> responsibilities, for those owners whose id was put there
+    captured : owner's id -> rows (k,) and responsibilities of each group, for those owners whose id was put there
     """
 
     def __init__(self, source: Source):
@@ -46,7 +49,7 @@ class Tile:
         self._subsets: dict[int, Tile] = {}
         self._filled: set[int] = set()
         self.saved: dict[int, list[np.ndarray]] = {}
-        self.captured: dict[int, list[np.ndarray] | None] = {}
+        self.captured: dict[int, tuple[np.ndarray, list[np.ndarray]] | None] = {}
 
     def move(self, start: int, stop: int) -> None:
         """Turn to rows `start` to `stop` of the source; what was scored is forgotten."""
@@ -65,6 +68,13 @@ class Tile:
         """Global row numbers of the tile's rows, (n,) int64."""
         rows = np.arange(self.source.first + self.start, self.source.first + self.stop, dtype=np.int64)
         return rows if self.index is None else rows[self.index]
+
+    def known(self, key: Hashable) -> np.ndarray:
+        """The rows of one encoded array that the source has, (..., n)."""
+        values = self.column(key)
+        if values is None:
+            raise KeyError(f"the source has no column {key}")
+        return values
 
     def column(self, key: Hashable) -> np.ndarray | None:
         """The rows of one encoded array, (..., n), or None where the source has none."""

@@ -8,13 +8,14 @@ import numpy as np
 
 from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import DataError
+from mixle_mpi.data.frames import FrameColumn, frame_columns
 from mixle_mpi.data.table import Labels, Table, places
 
 
 class MemoryTable(Table):
     """Columns that are in memory. `first` and `total` are given when each rank brings its own rows."""
 
-    def __init__(self, columns: dict[str, np.ndarray], first: int = 0, total: int | None = None):
+    def __init__(self, columns: dict[str, np.ndarray | FrameColumn], first: int = 0, total: int | None = None):
         rows = len(next(iter(columns.values()))) if columns else 0
         super().__init__(tuple(columns), first, rows, rows if total is None else total, everywhere=total is None)
         self.columns = columns
@@ -24,19 +25,27 @@ class MemoryTable(Table):
         """Raise DataError for columns that are not there or not of the kind that is wanted."""
         places("the data", list(self.names), wants)
         for name, want in wants.items():
-            if (name, want) not in self._converted:
+            column = self.columns[name]
+            if isinstance(column, FrameColumn):
+                column.check(want)
+            elif (name, want) not in self._converted:
                 self._converted[name, want] = self._convert(name, want)
 
     def read(self, start, stop, wants):
         """See `Table.read`."""
         own, part = slice(start - self.first, stop - self.first), {}
         for name, want in wants.items():
+            if isinstance(self.columns[name], FrameColumn):
+                part[name] = self.columns[name].read(own.start, own.stop, want, start)
+                continue
             column = self._converted[name, want]
             part[name] = Labels(column.codes[own], column.levels) if isinstance(column, Labels) else column[own]
         return part
 
     def _convert(self, name: str, want: str) -> np.ndarray | Labels:
         column = self.columns[name]
+        if isinstance(column, FrameColumn):
+            raise TypeError(f"column {name!r} of a table of another library is converted part by part")
         return self._numbers(name, column) if want == "number" else factorize(column, name)
 
     def _numbers(self, name: str, column: np.ndarray) -> np.ndarray:
@@ -65,8 +74,8 @@ def factorize(column: np.ndarray, name: str) -> Labels:
     Raises DataError for a label that is not a str, int, bool or float.
     """
     if column.dtype.kind in "USiub":
-        levels, codes = np.unique(column, return_inverse=True)
-        return Labels(codes.astype(np.int32), [as_label(v) for v in levels])
+        distinct, numbers = np.unique(column, return_inverse=True)
+        return Labels(numbers.astype(np.int32), [as_label(v) for v in distinct])
     known: dict[tuple, int] = {}
     levels: list = []
     codes = np.empty(len(column), np.int32)
@@ -85,12 +94,15 @@ def factorize(column: np.ndarray, name: str) -> Labels:
     return Labels(codes, levels)
 
 
-def columns_of(data) -> dict[str, np.ndarray]:
-    """Named columns, each (n,), of an array, a list of rows or a dict of columns.
+def columns_of(data) -> dict[str, np.ndarray | FrameColumn]:
+    """Named columns, each (n,), of an array, a list of rows, a dict of columns, or a pandas or Arrow table.
 
     The columns of arrays and of tuples are named "0", "1", ... from left to right, nested tuples
     flattened; a vector or tuple in a named column gives `name[0]`, `name[1]`, ..., a dict in it `name.key`.
     """
+    frame = frame_columns(data)
+    if frame is not None:
+        return frame
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("a masked array: write NaN or None where values are missing")
     if isinstance(data, Mapping):
@@ -110,11 +122,11 @@ def columns_of(data) -> dict[str, np.ndarray]:
         columns = _from_rows(list(data))
     else:
         raise DataError(f"data of type {type(data).__name__} are not understood: give a path, an array, "
-                        "a list of tuples or dicts, or a dict of columns")  # fmt: skip
+                        "a list of tuples or dicts, a dict of columns, or a pandas or Arrow table")  # fmt: skip
     lengths = {name: len(c) for name, c in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
-    return columns
+    return {**columns}
 
 
 def _as_column(values) -> np.ndarray:

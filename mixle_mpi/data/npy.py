@@ -5,31 +5,36 @@ of every rank that touches them.
 """
 
 import ast
+import math
 import struct
+from typing import NamedTuple
 
 import numpy as np
 
-from mixle_mpi.data.table import DataError, Labels, Source, Table, agree, places
+from mixle_mpi.data.files import open_files
+from mixle_mpi.data.labels import labels_of_array, readable
+from mixle_mpi.data.source import Source
+from mixle_mpi.data.table import DataError, Table, places
 
 # Bytes per read. A row-major file is read through a buffer of this size, or of one row.
 PIECE = 2**22
 
-# By kind of dtype: "f" float, "i" "u" integers, "b" bool, "U" "S" strings.
-READABLE = {"number": "fiub", "integer": "iubf", "text": "USiub"}
+
+class Head(NamedTuple):
+    """Shape, order and dtype of an array, position of its first value, and size of the file in bytes."""
+
+    shape: tuple
+    fortran: bool
+    dtype: np.dtype
+    offset: int
+    size: int
 
 
-def read_header(source):
-    """The shape, order and dtype of a .npy file, and the position of its first value.
+def read_header(path, file, size):
+    """The `Head` of an array in the .npy format: a file at its beginning, of `size` bytes.
 
-    Returns
-    -------
-    shape : tuple of int
-    fortran : bool
-    dtype : numpy.dtype
-    offset : int, bytes
+    Raises DataError for other formats, Python objects, arrays that are no tables, and too few bytes.
     """
-    file = source.file
-    file.seek(0)
     try:
         version = np.lib.format.read_magic(file)
         # numpy limits the header because it is parsed as Python; a table may have many fields.
@@ -46,8 +51,24 @@ def read_header(source):
         else:
             raise ValueError(f"version {version} of the format is unknown")
     except (ValueError, SyntaxError, KeyError, struct.error) as error:
-        raise DataError(f"{source.path}: not a .npy file: {error}") from error
-    return *header, file.tell()
+        raise DataError(f"{path}: not a .npy file: {error}") from error
+    head = Head(*header, file.tell(), size)
+    named_columns(path, head.shape, head.dtype)
+    expected = head.offset + head.dtype.itemsize * math.prod(head.shape)
+    if size < expected:
+        raise DataError(f"{path}: shape {head.shape} of {head.dtype} takes {expected} bytes; the file has {size}")
+    return head
+
+
+def npy_head(path):
+    """The `Head` of a .npy file. Not collective."""
+    source = Source(path)
+    try:
+        size = source.open()
+        source.file.seek(0)
+        return read_header(source.path, source.file, size)
+    finally:
+        source.close()
 
 
 def named_columns(path, shape, dtype):
@@ -66,41 +87,45 @@ def named_columns(path, shape, dtype):
 
 
 class NpyTable(Table):
-    """A .npy file that stays open; each chunk is read when it is asked for.
+    """An array in the .npy format; each chunk is read when it is asked for.
 
     Attributes
     ----------
+    source : the bytes, read by position
     dtypes : dict of column name -> numpy.dtype in the file
     """
 
-    def __init__(self, source, shape, fortran, dtype, offset):
-        self.dtypes = named_columns(source.path, shape, dtype)
-        super().__init__(self.dtypes, 0, shape[0], shape[0], everywhere=True)
-        self.source = source
-        self.by_column = fortran and len(shape) == 2
-        self.dtype = dtype
-        self.offset = offset
-        self.row_bytes = dtype.itemsize * (shape[1] if len(shape) == 2 else 1)
+    def __init__(self, path, head, source=None):
+        self.dtypes = named_columns(path, head.shape, head.dtype)
+        super().__init__(self.dtypes, 0, head.shape[0], head.shape[0], everywhere=True)
+        self.path = path
+        self.files = [(path, 0)]
+        self.source = Source(path, head.size) if source is None else source
+        self.by_column = head.fortran and len(head.shape) == 2
+        self.dtype = head.dtype
+        self.offset = head.offset
+        self.row_bytes = head.dtype.itemsize * (head.shape[1] if len(head.shape) == 2 else 1)
 
     def check(self, wants):
         """See `Table.check`; a column whose dtype cannot be read as its kind is a `DataError`."""
-        places(self.source.path, list(self.names), wants)
+        places(self.path, list(self.names), wants)
         for name, kind in wants.items():
-            dtype = self.dtypes[name]
-            long = dtype.kind == "f" and dtype.itemsize > 8
-            if dtype.kind not in READABLE[kind] or long:
-                raise DataError(
-                    f"{self.source.path}: column {name!r} is {dtype}; it cannot be read as {kind}"
-                )
+            check_column(self.path, name, self.dtypes[name], kind)
 
     def read(self, start, stop, wants):
         """See `Table.read`."""
-        raw = {name: np.empty(stop - start, self.dtypes[name]) for name in wants}
+        raw = self.read_raw(start, stop, wants)
+        return {name: converted(name, raw[name], kind, start) for name, kind in wants.items()}
+
+    def read_raw(self, start, stop, names):
+        """The rows start to stop of the named columns, (n,) in the types of the file."""
+        self.source.open()
+        raw = {name: np.empty(stop - start, self.dtypes[name]) for name in names}
         if self.by_column:
             self.read_by_column(start, raw)
         else:
             self.read_by_row(start, stop, raw)
-        return {name: self.converted(name, raw[name], kind, start) for name, kind in wants.items()}
+        return raw
 
     def read_by_column(self, start, raw):
         """Fill the (n,) arrays of `raw` from row `start` on; a column is contiguous there."""
@@ -123,49 +148,34 @@ class NpyTable(Table):
                 column = block[name] if self.dtype.names else block[:, int(name)]
                 values[row - start : row - start + n] = column
 
-    def converted(self, name, values, kind, start):
-        """Values of the file, (n,), as `Table.chunks` yields them.
-
-        Missing is a NaN, and as text the empty string.
-        """
-        if kind == "number":
-            single = values.dtype.kind == "f" and values.dtype.itemsize == 4
-            return values.astype(np.float32 if single else np.float64, copy=False)
-        levels, codes = np.unique(values, return_inverse=True)
-        levels = [self.level(name, kind, value, values, start) for value in levels.tolist()]
-        # NaN and the empty string became None; the others move together.
-        kept = [level for level in levels if level is not None]
-        present = np.array([level is not None for level in levels], bool)
-        code = np.where(present, np.cumsum(present) - 1, -1).astype(np.int32)
-        return Labels(code[codes], kept)
-
-    def level(self, name, kind, value, values, start):
-        """The level for one value of the column, or None if it means missing."""
-        if value != value or value in ("", b""):
-            return None
-        try:
-            if kind == "text":
-                return value.decode() if isinstance(value, bytes) else str(value)
-            if isinstance(value, float) and not value.is_integer():
-                raise ValueError("is not an integer")
-            return int(value)
-        except ValueError as error:
-            text = "is not UTF-8" if kind == "text" else error
-            row = start + int(np.flatnonzero(values == value)[0])
-            where = f"{self.source.path}: row {row}, column {name!r}"
-            raise DataError(f"{where}: {value!r} {text}") from error
-
     def close(self):
         """See `Table.close`."""
         self.source.close()
 
 
-def open_npy(path, world):
-    """The rows of a 1-d or 2-d or structured array in a .npy file. Collective.
+def check_column(path, name, dtype, kind):
+    """Raise DataError unless a column of a NumPy type can be read as a kind."""
+    if not readable(dtype, kind):
+        raise DataError(f"{path}: column {name!r} is {dtype}; it cannot be read as {kind}")
+
+
+def converted(name, values, kind, first):
+    """Values of a file, (n,), from row `first` on, as `Table.chunks` yields them.
+
+    Missing is a NaN, and of strings the empty one.
+    """
+    if kind == "number":
+        single = values.dtype.kind == "f" and values.dtype.itemsize == 4
+        return values.astype(np.float32 if single else np.float64, copy=False)
+    return labels_of_array(values, kind, name, first)
+
+
+def open_npy(paths, world):
+    """The rows of 1-d, 2-d or structured arrays in .npy files. Collective.
 
     Parameters
     ----------
-    path : str or path
+    paths : str or path, or a list of them, whose rows follow each other
     world : has `rank`, `size` and `allgather(obj)`
 
     Returns
@@ -173,35 +183,14 @@ def open_npy(path, world):
     Table
         Every rank can read every row. Columns are "0", "1", ... or the names of the fields.
         Numbers are float32 if the file holds float32, else float64. Floats can be read as
-        "integer" when they are whole. It keeps the file open until `close`.
+        "integer" when they are whole.
 
     Raises
     ------
     DataError
         On all ranks, with the same message: not a .npy file; shorter than its header says; Python
-        objects; not a table.
+        objects; not a table; files with other columns.
     OSError
-        On all ranks when any rank cannot read the file.
+        On all ranks when the rank that looks at a file cannot read it.
     """
-    source = Source(path)
-
-    def opened():
-        size = source.open()
-        shape, fortran, dtype, offset = read_header(source)
-        table = NpyTable(source, shape, fortran, dtype, offset)
-        expected = offset + table.rows * table.row_bytes
-        if size < expected:
-            raise DataError(
-                f"{source.path}: shape {shape} of {dtype} takes {expected} bytes; "
-                f"the file has {size}"
-            )
-        return shape, fortran, dtype, offset
-
-    try:
-        found = agree(world, opened)
-        if any(each != found[0] for each in found):
-            raise DataError(f"{source.path}: ranks see different files: {found}")
-    except Exception:
-        source.close()
-        raise
-    return NpyTable(source, *found[world.rank])
+    return open_files(paths, world, npy_head, NpyTable)

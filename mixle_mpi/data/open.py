@@ -1,57 +1,132 @@
-"""Opening what a user calls data: a path, or something in memory."""
+"""Opening what a user calls data: files by name, or something in memory."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mixle_mpi.contract.errors import DataError, nearest
+from mixle_mpi.contract.errors import DataError
+from mixle_mpi.data.files import expanded, paths_of, suffix_of
 from mixle_mpi.data.memory import MemoryTable, columns_of
-from mixle_mpi.data.table import Table, agree, together
+from mixle_mpi.data.table import Table, on_first, together
 
-READERS = {".csv": "csv", ".npy": "npy"}
+
+@dataclass(frozen=True)
+class Opened:
+    """Data whose columns are known: `names`, and `read`, which takes column -> kind and returns the table.
+
+    `read` is collective.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[dict[str, str]], Table]
+
+
+def _csv(paths: list[str], world) -> Opened:
+    from mixle_mpi.data.csv import csv_heads, read_csv
+
+    heads = csv_heads(paths, world)
+    return Opened(tuple(heads[0].names), lambda wants: read_csv(paths, wants, world, heads=heads))
+
+
+def _gzip(paths: list[str], world) -> Opened:
+    from mixle_mpi.data.gzip_csv import gzip_heads, read_gzip
+
+    heads = gzip_heads(paths, world)
+    return Opened(tuple(heads[0].names), lambda wants: read_gzip(paths, wants, world, heads=heads))
+
+
+def _npy(paths: list[str], world) -> Opened:
+    from mixle_mpi.data.npy import open_npy
+
+    return _of_table(open_npy(paths, world))
+
+
+def _npz(paths: list[str], world) -> Opened:
+    from mixle_mpi.data.npz import open_npz
+
+    return _of_table(open_npz(paths, world))
+
+
+def _parquet(paths: list[str], world) -> Opened:
+    from mixle_mpi.data.parquet import open_parquet
+
+    return _of_table(open_parquet(paths, world))
+
+
+def _of_table(table: Table) -> Opened:
+    """A table that is there before it is known which columns are wanted, the same on all ranks."""
+
+    def read(wants):
+        table.check(wants)
+        return table
+
+    return Opened(table.names, read)
+
+
+READERS: dict[str, Callable[[list[str], Any], Opened]] = {
+    ".csv": _csv,
+    ".csv.gz": _gzip,
+    ".npy": _npy,
+    ".npz": _npz,
+    ".parquet": _parquet,
+    ".pq": _parquet,
+}
 
 
 def is_path(data) -> bool:
-    """Whether data are named rather than given."""
+    """Whether data are named rather than given.
+
+    A list of texts may be labels as well: it names files when one of them ends as files do that are read.
+    """
+    if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
+        return any(isinstance(item, os.PathLike) or suffix_of(item, READERS) for item in data)
     return isinstance(data, (str, os.PathLike))
 
 
-def describe_data(data) -> str:
-    """The data's name in messages, "" for something in memory."""
-    return os.fspath(data) if is_path(data) else ""
+def files_of(data) -> list[str]:
+    """The files that a path, a pattern, a directory or a list of these means, in order; all of one kind.
+
+    Raises
+    ------
+    DataError
+        For no files, a kind of file that is not read, and several kinds.
+    """
+    files = [file for path in paths_of(data) for file in expanded(path, READERS)]
+    kinds: dict[Any, Any] = {}
+    for file in files:
+        suffix = suffix_of(file, READERS)
+        if suffix is None:
+            raise DataError(f"{file}: files of this kind are not read; read are {', '.join(READERS)}")
+        kinds.setdefault(READERS[suffix], file)
+    if len(kinds) > 1:
+        one, other = list(kinds.values())[:2]
+        raise DataError(f"files of several kinds are not one table: {one} and {other}")
+    return files
 
 
-def open_named(data, world) -> tuple[tuple[str, ...], object]:
-    """Column names, and what `read_table` needs. Collective.
+def open_data(data, world, local: bool = False) -> Opened:
+    """The columns of data, a path or something in memory, which may be the rows of this rank. Collective.
 
     Raises
     ------
     DataError, OSError
-        On all ranks, when the kind of file is not known or it cannot be opened.
+        On all ranks, when the kind of file or object is not known or it cannot be opened.
     """
-    kind = READERS.get(Path(data).suffix.lower())
-    if kind is None:
-        raise DataError(f"{data}: files of this kind are not read; {nearest(Path(data).suffix, READERS)}")
-    if kind == "npy":
-        from mixle_mpi.data.npy import open_npy
+    if not is_path(data):
+        table = table_in_memory(data, world, local)
 
-        table = open_npy(data, world)
-        return table.names, table
-    from mixle_mpi.data.csv import csv_names
+        def read(wants):
+            together(world, lambda: table.check(wants))
+            return table
 
-    return agree(world, lambda: tuple(csv_names(data)))[0], None
-
-
-def read_table(data, opened, wants: dict[str, str], world) -> Table:
-    """The table of a path that `open_named` has opened. Collective."""
-    if opened is not None:
-        return opened
-    from mixle_mpi.data.csv import read_csv
-
-    return read_csv(data, wants, world)
+        return Opened(table.names, read)
+    files = on_first(world, lambda: files_of(data))
+    return READERS[suffix_of(files[0], READERS)](files, world)
 
 
 def table_in_memory(data, world, local: bool) -> MemoryTable:
@@ -65,8 +140,9 @@ def table_in_memory(data, world, local: bool) -> MemoryTable:
     names = next((names for rows, names in everyone if rows), table.names)
     for rank, (rows, other) in enumerate(everyone):
         if rows and other != names:
-            theirs = ", ".join(other)
-            raise DataError(f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {theirs}")
+            raise DataError(
+                f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {', '.join(other)}"
+            )
     if not table.rows:
         columns = {name: np.empty(0, dtype=object) for name in names}
     counts = [rows for rows, _ in everyone]

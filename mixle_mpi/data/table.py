@@ -2,7 +2,6 @@
 
 import bisect
 import difflib
-import os
 import socket
 import traceback
 from dataclasses import dataclass
@@ -15,12 +14,16 @@ KINDS = ("number", "text", "integer")
 
 
 class Fault(Exception):
-    """What is wrong with a row: `row`, from 0 on this rank, and `text`, which follows "row 7"."""
+    """What is wrong with a row: `row`, counted as the raiser says, and `text`, which follows "row 7"."""
 
     def __init__(self, row, text):
         super().__init__(row, text)
         self.row = row
         self.text = text
+
+
+# Rows that are looked at together at most, and numbers: a megabyte of them stays in the cache of a core.
+CHUNK_ROWS, CHUNK_VALUES = 65536, 2**17
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Labels:
     Attributes
     ----------
     codes : (n,) int32, index into `levels`; -1 where the label is missing
-    levels : list of str, int, bool or float, distinct, in any order
+    levels : list of str, int, bool or float, in any order. The same list object in two chunks means
+        the same levels.
     """
 
     codes: np.ndarray
@@ -63,6 +67,12 @@ def places(path, names, wants):
     return found
 
 
+def check_kinds(wants):
+    """Raise ValueError unless `wants` has columns and known kinds only."""
+    if not wants or not set(wants.values()) <= set(KINDS):
+        raise ValueError(f"wants is {wants}; one column or more is needed, each of {KINDS}")
+
+
 class Table:
     """Rows of named columns, read in chunks.
 
@@ -73,6 +83,7 @@ class Table:
     rows : number of rows that this rank can read
     total : number of rows over all ranks
     everywhere : True if every rank can read every row (then first is 0 and rows is total)
+    files : list of (path, global number of its first row), in order; empty for data in memory
     """
 
     def __init__(self, names, first, rows, total, everywhere):
@@ -81,8 +92,20 @@ class Table:
         self.rows = rows
         self.total = total
         self.everywhere = everywhere
+        self.files = []
 
-    def chunks(self, start, stop, wants, size=65536):
+    def where(self, row, note=""):
+        """How messages name a global row: its file, its number there, and among all; `note` follows in brackets."""
+        if not self.files:
+            return row_text("", row, note=note)
+        # Several files may start at one row: the last of them is the one that has it.
+        path, first = self.files[bisect.bisect_right(self.files, row, key=lambda file: file[1]) - 1]
+        return row_text(path, row - first, row if len(self.files) > 1 else None, note)
+
+    def release(self, row):
+        """Forget the rows before a global row, which nobody will ask for again."""
+
+    def chunks(self, start, stop, wants, size=None):
         """Yield (row, columns) for the rows start to stop, at most `size` rows at a time.
 
         Not collective. A refusal of a value is raised on the rank that meets it; the caller
@@ -92,20 +115,21 @@ class Table:
         ----------
         start, stop : global row numbers, first <= start <= stop <= first + rows
         wants : dict of column name -> "number", "text" or "integer"
-        size : int, rows
+        size : int, rows; by default as many as the cache can hold
 
         Yields
         ------
         row : global number of the first row of the chunk
         columns : dict of column name -> (n,) float64 or float32 with NaN where missing, for
-            "number"; `Labels` with str levels for "text" and int levels for "integer". The
-            arrays may be views of the table: do not write into them.
+            "number"; `Labels` for "integer", with int levels, and for "text", with str levels, or
+            where columns have types levels of that type: 1 and "1" differ. The arrays may be views
+            of the table: do not write into them.
 
         Raises
         ------
         ValueError
             When rows are asked for that this rank cannot read, or a column as a kind that the
-            table does not offer.
+            table does not offer, or a value is not of that kind.
         """
         if not self.first <= start <= stop <= self.first + self.rows:
             raise ValueError(
@@ -113,6 +137,14 @@ class Table:
                 f"{self.first} to {self.first + self.rows}"
             )
         self.check(wants)
+        size = size or max(min(CHUNK_ROWS, CHUNK_VALUES // len(wants)), 1)
+        try:
+            yield from self.pieces_of(start, stop, wants, size)
+        except Fault as fault:
+            raise DataError(f"{self.where(fault.row)}{fault.text}") from fault
+
+    def pieces_of(self, start, stop, wants, size):
+        """`chunks` of rows that are there and columns that can be read; raises `Fault` with the global row."""
         for row in range(start, stop, size):
             yield row, self.read(row, min(row + size, stop), wants)
 
@@ -129,116 +161,12 @@ class Table:
         raise NotImplementedError
 
 
-class HeldTable(Table):
-    """Rows of one rank in memory, in the pieces that were appended. Not everywhere.
-
-    Attributes
-    ----------
-    wants : dict of column name -> kind, the columns that it holds
-    levels : dict of column name -> list, the levels of all rows of a column of labels
-    """
-
-    def __init__(self, wants):
-        if not wants or not set(wants.values()) <= set(KINDS):
-            raise ValueError(f"wants is {wants}; one column or more is needed, each of {KINDS}")
-        super().__init__((), 0, 0, 0, everywhere=False)
-        self.wants = dict(wants)
-        self.starts = []  # row, from 0 on this rank, at which each piece starts
-        self.pieces = {name: [] for name in wants}  # arrays of numbers, or of codes
-        self.codes = {name: {} for name, kind in wants.items() if kind != "number"}
-        self.levels = {name: [] for name in self.codes}
-
-    def append(self, columns):
-        """Add the rows of one piece, a dict of column name -> (n,) float64 or `Labels`."""
-        self.starts.append(self.rows)
-        for name, column in columns.items():
-            if isinstance(column, Labels):
-                column = self.recoded(name, column)
-            self.pieces[name].append(column)
-        self.rows += len(column)
-
-    def recoded(self, name, labels):
-        """The codes of `labels`, (n,) int32, as indices into the levels of the table."""
-        codes, levels = self.codes[name], self.levels[name]
-        # One more place at the end, for the index -1 of what is missing.
-        code = np.full(len(labels.levels) + 1, -1, np.int32)
-        for i, level in enumerate(labels.levels):
-            code[i] = codes.setdefault(level, len(levels))
-            if code[i] == len(levels):
-                levels.append(level)
-        return code[labels.codes]
-
-    def check(self, wants):
-        """See `Table.check`."""
-        for name, kind in wants.items():
-            if self.wants.get(name) != kind:
-                raise ValueError(f"column {name!r} is asked for as {kind}; read were {self.wants}")
-
-    def read(self, start, stop, wants):
-        """See `Table.read`."""
-        start, stop = start - self.first, stop - self.first
-        low = bisect.bisect_right(self.starts, start) - 1
-        high = bisect.bisect_left(self.starts, stop)
-        columns = {}
-        for name in wants:
-            parts = [
-                self.pieces[name][i][max(start - self.starts[i], 0) : stop - self.starts[i]]
-                for i in range(low, high)
-            ]
-            values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            columns[name] = Labels(values, self.levels[name]) if name in self.levels else values
-        return columns
-
-    def close(self):
-        """See `Table.close`."""
-        self.rows, self.starts, self.pieces, self.codes, self.levels = 0, [], {}, {}, {}
-
-
-class Source:
-    """A file of bytes, read by position, unbuffered: only the bytes asked for are read."""
-
-    def __init__(self, path):
-        self.path = os.fspath(path)
-        self.size = 0
-        self.file = None
-
-    def open(self):
-        """Open the file and return its size in bytes."""
-        self.file = open(self.path, "rb", buffering=0)
-        self.size = self.file.seek(0, os.SEEK_END)
-        return self.size
-
-    def read(self, position, buffer):
-        """Fill `buffer`, a contiguous (k,) uint8 array, with the k bytes from `position` on."""
-        view = memoryview(buffer)
-        done = 0
-        try:
-            self.file.seek(position)
-            while done < len(view):
-                # One read of Linux gives at most 2 GiB - 4 KiB, and a network file may give less.
-                count = self.file.readinto(view[done:])
-                if not count:
-                    raise DataError(
-                        f"{self.path}: byte {position + done} is missing; the file had "
-                        f"{self.size} bytes when it was opened"
-                    )
-                done += count
-        except OSError as error:
-            error.filename = self.path
-            raise
-
-    def blocks(self, start, stop, size):
-        """Yield (position, (k,) uint8) for the bytes start to stop, `size` bytes at a time."""
-        for position in range(start, stop, size):
-            block = np.empty(min(size, stop - position), np.uint8)
-            self.read(position, block)
-            yield position, block
-
-    def close(self):
-        """Close the file."""
-        if self.file is not None:
-            self.file.close()
-            self.file = None
+def row_text(path, row, overall=None, note=""):
+    """How messages name a row of a file, and `overall` its number among the rows of several files."""
+    notes = [note] if note else []
+    if overall is not None:
+        notes.append(f"row {overall} of all files")
+    return (f"{path}: " if path else "") + f"row {row}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def attempt(world, work):
@@ -304,19 +232,3 @@ def together(world, work):
         result, error = None, with_origin(problem, world)
     settle(world.allgather(error))
     return result
-
-
-def agree_rows(world, work, path):
-    """`agree` on work() that returns a number of rows: a `Fault` becomes a `DataError`.
-
-    The global row is known because all ranks below the lowest that failed have counted theirs.
-    """
-    outcomes = attempt(world, work)
-    before = 0
-    for rank, outcome in enumerate(outcomes):
-        if isinstance(outcome, Fault):
-            outcomes[rank] = DataError(f"{path}: row {before + outcome.row}{outcome.text}")
-        if isinstance(outcome, Exception):
-            break
-        before += outcome
-    return settle(outcomes)

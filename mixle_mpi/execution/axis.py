@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+
+@dataclass
+class Traffic:
+    """What one rank gave to the collectives of a group: calls with arrays, their bytes, calls with pickled objects."""
+
+    messages: int = 0
+    bytes: int = 0
+    objects: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.messages + other.messages, self.bytes + other.bytes, self.objects + other.objects)
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(self.messages - other.messages, self.bytes - other.bytes, self.objects - other.objects)
 
 
 class Axis(ABC):
     """A group of ranks that call the same methods in the same order; every method is collective.
 
     Arrays are checked before they are sent: float64 or an integer type, C-contiguous.
+
+    Attributes
+    ----------
+    traffic : what this rank has given to the group so far; a group of one sends nothing
     """
 
     rank: int = 0
     size: int = 1
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    def _count(self, nbytes: int) -> None:
+        """Count a call with an array of so many bytes; without a byte, as in a barrier, it is no message."""
+        if self.size > 1 and nbytes:
+            self.traffic.messages += 1
+            self.traffic.bytes += nbytes
+
+    def _count_object(self) -> None:
+        if self.size > 1:
+            self.traffic.objects += 1
 
     @abstractmethod
     def allgather(self, value: Any) -> list:
@@ -40,6 +73,13 @@ class Axis(ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Return when all ranks have called it."""
+
+    def node(self) -> Axis:
+        """The ranks of the group that are processes of this one's host, to be freed by `free`."""
+        return Alone()
+
+    def free(self) -> None:  # noqa: B027 - only some groups hold anything
+        """Give back what the group holds; nothing may be called afterwards."""
 
 
 def checked(array: np.ndarray, like: tuple[int, ...] | None = None) -> np.ndarray:

@@ -8,15 +8,19 @@ import numpy as np
 
 from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.contract.node import Node
+from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Executor, compile_tree
+from mixle_mpi.execution.fingerprint import fingerprint
 from mixle_mpi.execution.fitted import fitted
 from mixle_mpi.execution.grid import Grid, check_shape, mpi_grid, mpi_world, serial_grid
 from mixle_mpi.execution.initialise import start
 from mixle_mpi.execution.load import Loaded, load, parse_grid
-from mixle_mpi.execution.loop import Callback, Clock, Ending, State, Watch, iterate
+from mixle_mpi.execution.loop import Callback, Ending, State, Watch, iterate
 from mixle_mpi.execution.result import Judge, Result
 from mixle_mpi.execution.shard import check_cut, cut_paths
+from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
 from mixle_mpi.execution.ties import count_free
+from mixle_mpi.execution.warm import warm
 from mixle_mpi.models.mixture import Mixture, MixtureBank
 
 BACKENDS = ("local", "mpi")
@@ -38,6 +42,10 @@ def optimize(
     impossible: str = "error",
     rows: str = "replicated",
     callback: Callback | None = None,
+    checkpoint=None,
+    checkpoint_every: float = EVERY,
+    resume: bool = False,
+    max_time=None,
 ) -> Result:
     """Fit a model by EM. Collective with backend "mpi".
 
@@ -59,6 +67,10 @@ def optimize(
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
     callback : called after each pass on every rank, with an `Iteration`
+    checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
+    checkpoint_every : minutes between checkpoints; 0 is after each iteration
+    resume : go on from the checkpoint, where there is one, to the result of the undisturbed fit
+    max_time : end in time for this limit, with a checkpoint and the status "stopped"; minutes, or "HH:MM:SS"
 
     Returns
     -------
@@ -81,14 +93,15 @@ def optimize(
         check_shape(*parse_grid(grid, 1), 1)
         place = serial_grid()
     else:
-        ranks = mpi_world().size
-        shards, model_shards = parse_grid(grid, ranks)
-        check_shape(shards, model_shards, ranks)
+        size = mpi_world().size
+        shards, model_shards = parse_grid(grid, size)
+        check_shape(shards, model_shards, size)
         place = mpi_grid(shards, model_shards)
+    watch = watch_of(checkpoint, checkpoint_every, resume, max_time)
     with place as ranks:
         return fit(
             data, estimator, ranks, cut=cut, max_iter=max_iter, tol=tol, starts=starts, init=init, seed=seed,
-            weights=weights, impossible=impossible, local=rows == "local", callback=callback,
+            weights=weights, impossible=impossible, local=rows == "local", callback=callback, watch=watch,
         )  # fmt: skip
 
 
@@ -108,20 +121,38 @@ def check_options(estimator, max_iter, tol, starts, impossible, rows) -> None:
         raise ModelError(f'rows = {rows!r}: choose "replicated" or "local"')
 
 
+def watch_of(checkpoint, every, resume, max_time) -> Checkpoints | None:
+    """The watch that `optimize` was asked for. Raises ModelError."""
+    if checkpoint is None:
+        if resume or max_time is not None:
+            raise ModelError("resume and max_time need checkpoint, the directory of the checkpoints")
+        return None
+    if isinstance(every, bool) or not (isinstance(every, (int, float)) and every >= 0):
+        raise ModelError(f"checkpoint_every = {every!r} is not a number of minutes >= 0")
+    seconds = None if max_time is None else seconds_of(max_time)
+    if max_time is not None and seconds is None:
+        raise ModelError(f"max_time = {max_time!r} is neither minutes nor HH:MM:SS")
+    return Checkpoints(checkpoint, every=every, resume=resume, seconds=seconds)
+
+
 def fit(
     data, estimator: Node, grid: Grid, *, cut=None, max_iter=100, tol=1e-6, starts=1, init="auto", seed=0, weights=None,
     impossible="error", local=False, callback: Callback | None = None, watch: Watch | None = None,
-    reduce_statistics: bool = True,
+    clock: Clock | None = None, reduce_statistics: bool = True,
 ) -> Result:  # fmt: skip
     """`optimize` on a grid that exists. Collective. `reduce_statistics=False` is the tests' negative control."""
-    clock = Clock()
+    clock = Clock() if clock is None else clock
+    clock.watch(grid)
     watch = watch or Watch()
     cut = chosen_cut(estimator, grid, cut)
     loaded = load(data, estimator, grid, local=local, weights=weights, warn=True)
     check_rows(loaded)
     clock.lap("read")
     executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights)
-    resumed = watch.resume(executor)
+    warm(executor)
+    clock.lap("compile")
+    settings = run_settings(seed, init, starts, tol, max_iter)
+    resumed = watch.resume(executor, lambda: fingerprint(estimator, loaded, settings))
     state, best_theta = State(), None
     if resumed is not None:
         state, executor.theta[:], best_theta = resumed
@@ -129,13 +160,16 @@ def fit(
     while state.start < starts:
         judge = Judge(tol, loaded.effective, state.history, state.objective)
         if resumed is None:
-            start(executor, loaded.total, init, seed + state.start)
+            start(executor, loaded.total, init, seed, state.start)
         resumed = None
         clock.lap("initialise")
         ending = iterate(
             executor, state, judge, clock, max_iter=max_iter, impossible=impossible, callback=callback, watch=watch,
             best_theta=best_theta, reduce_statistics=reduce_statistics,
         )  # fmt: skip
+        if ending.status not in ("stopped", "failed") and state.start == starts - 1:
+            watch.save(executor, state.before_last(), best_theta, "ended")
+            clock.lap("checkpoint")
         record = record_of(state, ending, dead_components(executor))
         if is_better(record, state):
             state.best, best_theta = state.start, executor.theta.copy()
@@ -143,21 +177,28 @@ def fit(
         if ending.status == "stopped":
             break
         state = State(state.start + 1, ended=state.ended, best=state.best)
-    if best_theta is None:
+    if best_theta is None or state.best is None:
         raise NumericalError(state.ended[-1]["message"])
     best = state.ended[state.best]
     executor.theta[:] = best_theta
     bank = compile_tree(loaded.model, None, True)
     model = fitted(bank, executor.whole_theta())
     clock.lap("output")
+    clock.settle()
     status = "stopped" if ending.status == "stopped" else best["status"]
     if grid.world.rank == 0:
         warn_of(best, tol)
     return Result(
         model, best["history"][-1], best["history"], best["n_iter"], status == "converged", status, loaded.total,
         loaded.effective, count_free(bank), grid.shape, executor.cut, best["impossible"], best["dead"], state.ended,
-        state.best, clock.seconds, clock.calls, executor.stats.nbytes,
+        state.best, clock.seconds(), clock.calls, executor.stats.nbytes, executor.counts, clock.payload(),
     )  # fmt: skip
+
+
+def run_settings(seed: int, init: str, starts: int, tol: float | None, max_iter: int) -> dict:
+    """The settings that a resumed run must share. With several starts each has ended by `tol` and `max_iter`."""
+    settings = {"seed": seed, "init": init, "starts": starts}
+    return settings | ({"tol": tol, "max_iter": max_iter} if starts > 1 else {})
 
 
 def chosen_cut(estimator: Node, grid: Grid, cut: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.shard import PathCuts
 from mixle_mpi.execution.ties import Ties
+from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 
 TILE_VALUES = 1 << 17  # float64 values of scratch in a tile: a megabyte, the L2 cache of a core
@@ -39,6 +39,21 @@ class Pass:
     impossible: int = 0
     first_impossible: int = np.iinfo(np.int64).max
     seconds: dict[str, float] = field(default_factory=lambda: {"score": 0.0, "accumulate": 0.0, "model_axis": 0.0})
+
+
+@dataclass
+class Counts:
+    """What the kernels of one rank have seen in passes over the rows.
+
+    `tiles` of at most `tile_rows` rows; `unit_rows` the densities of a leaf that were evaluated: rows times
+    the parameter sets held here, added up over the leaves.
+    """
+
+    passes: int = 0
+    rows: int = 0
+    tiles: int = 0
+    tile_rows: int = 0
+    unit_rows: int = 0
 
 
 def compile_tree(model: Node, cuts: Cuts | None, exclusive: bool):
@@ -73,7 +88,7 @@ class Executor:
         self.model, self.source, self.grid, self.weights = model, source, grid, weights
         shards, shard = grid.model.size, grid.model.rank
         self.cut = cut if shards > 1 else None
-        cuts = PathCuts(cut, shard, shards) if self.cut is not None else None
+        cuts = PathCuts(self.cut, shard, shards) if self.cut is not None else None
         self.bank = compile_tree(model, cuts, shards == 1)
         self.layout = layout_of(self.bank)
         self.theta = np.zeros(self.layout.num_params)
@@ -84,6 +99,8 @@ class Executor:
         self._rows = tile_rows(model, self.cut, shards)
         self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
         self.labels: dict[int, np.ndarray] = {}
+        self.counts = Counts()
+        self._leaf_units = sum(b.size for b in self.bank.walk() if isinstance(b.node, Family))
 
     # -- the pass ----------------------------------------------------------------------------------
 
@@ -114,20 +131,33 @@ class Executor:
         """
         self.labels = {}
         found = Pass()
+        started = working_time()
         self.prepare()
         self._begin()
+        found.seconds["score"] = working_time() - started
+        self.counts.passes += 1
         for batch in self.batches():
-            started = time.perf_counter()
+            self._count(batch)
+            started = working_time()
             waited = found.seconds["model_axis"]
             scores = self._drive([self.bank.score(tile) for tile in batch], found)
             weights = [self._weigh(tile, score[0], found) for tile, score in zip(batch, scores)]
-            scored = time.perf_counter()
-            waited = found.seconds["model_axis"] - waited
-            found.seconds["score"] += scored - started - waited
+            scored = working_time()
+            found.seconds["score"] += scored - started - (found.seconds["model_axis"] - waited)
+            waited = found.seconds["model_axis"]
             self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], found)
-            found.seconds["accumulate"] += time.perf_counter() - scored
+            found.seconds["accumulate"] += working_time() - scored - (found.seconds["model_axis"] - waited)
+        started = working_time()
         self.bank.finish()
+        found.seconds["accumulate"] += working_time() - started
         return found
+
+    def _count(self, batch: list[Tile]) -> None:
+        rows = [tile.n for tile in batch]
+        self.counts.tiles += len(rows)
+        self.counts.rows += sum(rows)
+        self.counts.tile_rows = max(self.counts.tile_rows, *rows)
+        self.counts.unit_rows += sum(rows) * self._leaf_units
 
     def _weigh(self, tile: Tile, score: np.ndarray, found: Pass) -> np.ndarray:
         """The weights (1, n) that go down; impossible rows are counted and get none."""
@@ -167,9 +197,9 @@ class Executor:
                 except StopIteration as done:
                     results[k] = done.value
             if partials:
-                started = time.perf_counter()
+                started = working_time()
                 answers = dict(zip(partials, reduce_partials(list(partials.values()), self.grid.model)))
-                found.seconds["model_axis"] += time.perf_counter() - started
+                found.seconds["model_axis"] += working_time() - started
             else:
                 answers = {}
         return results
@@ -191,7 +221,9 @@ class Executor:
                 break
             passes += 1
             self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
+            self.counts.passes += 1
             for batch in self.batches():
+                self._count(batch)
                 scores = self._drive([self.bank.score(tile) for tile in batch], Pass())
                 weights = [self._weigh(tile, score[0], Pass()) for tile, score in zip(batch, scores)]
                 self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], Pass())
@@ -283,14 +315,18 @@ class Executor:
         theta, first = self.layout.param_views(self.theta), self.grid.model.rank == 0
         return sum(bank.log_prior(theta, first) for bank in self.bank.walk())
 
-    def whole_theta(self) -> np.ndarray:
-        """The parameters of the whole model, in the layout of the uncut tree. Collective over the model axis."""
+    def whole_theta(self, own: np.ndarray | None = None) -> np.ndarray:
+        """The parameters of the whole model, in the layout of the uncut tree. Collective over the model axis.
+
+        Of `own`, a vector in the layout of the local tree; by default of the current parameters.
+        """
+        own = self.theta if own is None else own
         if self.cut is None:
-            return self.theta.copy()
+            return own.copy()
         whole = layout_of(compile_tree(self.model, None, True))
         theta = np.full(whole.num_params, np.nan)
         parts = self.grid.model.allgather(
-            {m.name: (m.rows, self.layout.param_rows(self.theta, m.name)) for m in self.layout.matrices}
+            {m.name: (m.rows, self.layout.param_rows(own, m.name)) for m in self.layout.matrices}
         )
         for part in reversed(parts):  # what several hold is taken from model coordinate 0
             for name, (rows, values) in part.items():

@@ -19,7 +19,7 @@ class FittedState:
 def fitted(bank: Bank, theta: np.ndarray) -> Node:
     """The node of a compiled uncut tree with the parameters `theta`."""
     node = bank.restore(0, layout_of(bank).param_views(theta))
-    node.state = FittedState(theta)
+    vars(node)["state"] = FittedState(theta)
     return node
 
 

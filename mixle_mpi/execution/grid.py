@@ -64,6 +64,7 @@ class MpiAxis(Axis):
     """A group of MPI ranks."""
 
     def __init__(self, comm, limit: int = MESSAGE_LIMIT):
+        super().__init__()
         self._comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._limit = limit
@@ -75,34 +76,40 @@ class MpiAxis(Axis):
             yield flat[at : at + step]
 
     def allgather(self, value: Any) -> list:
+        self._count_object()
         return self._comm.allgather(value)
 
     def allreduce(self, array, how="sum"):
         MPI = _mpi()
         op = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}[how]
         for part in self._parts(checked(array)):
+            self._count(part.nbytes)
             self._comm.Allreduce(MPI.IN_PLACE, part, op=op)
 
     def allgather_array(self, array):
         out = np.empty((self.size, *checked(array).shape), array.dtype)
         if array.nbytes * self.size <= self._limit:
+            self._count(array.nbytes)
             self._comm.Allgather(array, out)
             return out
         flat, columns, at = array.reshape(-1), out.reshape(self.size, -1), 0
         step = max(1, self._limit // (array.itemsize * self.size))
         for at in range(0, flat.size, step):
             part = np.empty((self.size, len(flat[at : at + step])), array.dtype)
+            self._count(part[0].nbytes)
             self._comm.Allgather(flat[at : at + step], part)
             columns[:, at : at + step] = part
         return out
 
     def bcast(self, array, root=0):
         for part in self._parts(checked(array)):
+            self._count(part.nbytes)
             self._comm.Bcast(part, root=root)
 
     def alltoall(self, parts):
         counts = np.array([len(checked(p)) for p in parts], dtype=np.int64)
         theirs = np.empty_like(counts)
+        self._count(counts.nbytes)
         self._comm.Alltoall(counts, theirs)
         largest = np.array([max(counts.max(), theirs.max())], dtype=np.int64)
         self.allreduce(largest, "max")
@@ -114,6 +121,7 @@ class MpiAxis(Axis):
             sizes = [len(p[at : at + step]) for p in parts]
             sizes_in = [len(g[at : at + step]) for g in got]
             receive = np.empty(sum(sizes_in), send.dtype)
+            self._count(send.nbytes)
             self._comm.Alltoallv([send, sizes], [receive, sizes_in])
             for part, own in zip(np.split(receive, np.cumsum(sizes_in)[:-1]), got):
                 own[at : at + step] = part
@@ -122,8 +130,10 @@ class MpiAxis(Axis):
     def barrier(self):
         self._comm.Barrier()
 
+    def node(self) -> MpiAxis:
+        return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
+
     def free(self) -> None:
-        """Free the communicator. Collective."""
         self._comm.Free()
 
 
@@ -172,6 +182,30 @@ def library_version() -> str:
     """Name and version of the MPI library."""
     name, version = _mpi().get_vendor()
     return f"{name} {'.'.join(map(str, version))}"
+
+
+def mpi_facts() -> dict[str, Any]:
+    """Library, standard, thread level, and whether ranks can survive the loss of one (ULFM): now, and at all."""
+    MPI = _mpi()
+    levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
+              MPI.THREAD_MULTIPLE: "multiple"}  # fmt: skip
+    return {
+        "library": library_version(),
+        "standard": ".".join(map(str, MPI.Get_version())),
+        "thread_level": levels[MPI.Query_thread()],
+        "ulfm": os.environ.get("OMPI_MCA_mpi_ft_enable", "") in ("1", "true"),  # noqa: SIM112 - mpirun --with-ft ulfm
+        "ulfm_available": offers_survival(),
+    }
+
+
+def offers_survival() -> bool:
+    """Whether the library has the calls by which ranks go on after the loss of one (ULFM)."""
+    MPI = _mpi()
+    try:
+        MPI.COMM_SELF.Ack_failed(0)
+    except (NotImplementedError, MPI.Exception):
+        return False
+    return True
 
 
 def all_arrive(seconds: float | None, comm=None) -> bool:

@@ -25,8 +25,8 @@ MOST_CENTRES = 1024  # more are drawn at random: k-means++ takes time with their
 LLOYD_ROUNDS = 10
 
 
-def start(executor: Executor, total: int, init: str, seed: int) -> None:
-    """Write the parameters to start from to `executor.theta`. Collective.
+def start(executor: Executor, total: int, init: str, seed: int, number: int = 0) -> None:
+    """Write the parameters to start from to `executor.theta`; start `number` has the seed `seed + number`. Collective.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def start(executor: Executor, total: int, init: str, seed: int) -> None:
     if everything[0]:
         executor.agree_on_shared(executor.theta)
         return
-    labels = starting_labels(executor, total, init, seed)
+    labels = starting_labels(executor, total, init, int(seed) + number)
     own = {id(b): labels[b.path] for b in executor.bank.walk() if isinstance(b, MixtureBank)}
     executor.theta[:] = 0.0
     executor.prepare_start()
@@ -99,7 +99,7 @@ def _standardised(model: Node, source, own: np.ndarray) -> dict[tuple[str, ...],
     found: dict[tuple[str, ...], np.ndarray] = {}
     for leaf in model.walk():
         if isinstance(leaf, Family) and leaf.slot != "label" and leaf.columns not in found:
-            x = source.column(leaf.slot_key, 0, source.n)[:, own].astype(float)
+            x = source.take(leaf.slot_key, own)
             if leaf.slot == "plain":
                 x = (x - leaf.encoding.shift[:, None]) / leaf.encoding.scale[:, None]
             mask = source.column(("mask", leaf.columns), 0, source.n)

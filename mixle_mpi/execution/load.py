@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixle_mpi.contract.blocks import shard_rows
-from mixle_mpi.contract.errors import DataError, ModelError
+from mixle_mpi.contract.errors import DataError, ModelError, nearest
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.scope import Scope
-from mixle_mpi.data.encode import EncodedRows, bindings, check, encode, observed_rows, slots_of, summarise
+from mixle_mpi.data.bind import WEIGHT, bindings, check, slots_of, summarise
+from mixle_mpi.data.encode import EncodedRows, encode, observed_rows
 from mixle_mpi.data.exchange import exchange
 from mixle_mpi.data.memory import MemoryTable
-from mixle_mpi.data.open import describe_data, is_path, open_named, read_table, table_in_memory
+from mixle_mpi.data.open import Opened, open_data
 from mixle_mpi.data.table import together
 from mixle_mpi.execution.grid import Grid
 
@@ -40,7 +41,8 @@ def load(
 
     `strict`, for a fit, centres numbers and refuses rows outside the support of the only leaf that reads
     them; without it rows are only scored. `local` says that each
-    rank brings its own rows of data in memory.
+    rank brings its own rows of data in memory. `weights` are the sample weights (n,), or the name of a column
+    of the data that holds them; the model does not see that column.
 
     Raises
     ------
@@ -48,48 +50,53 @@ def load(
         The same on all ranks: data that do not fit the model, with row, column and value.
     """
     world = grid.world
-    if is_path(data):
-        names, opened = open_named(data, world)
-        placed = model.place(Scope(names))
-        slots = slots_of(placed)
-        table = read_table(data, opened, slots.wants(), world)
-    else:
-        table = table_in_memory(data, world, local)
-        if not table.names and not table.rows:
-            width = model.width or 0
-            table = MemoryTable({str(j): np.empty(0) for j in range(width)}) if width else table
-        placed = together(world, lambda: model.place(Scope(table.names)))
-        slots = slots_of(placed)
-    if not is_path(data):
-        together(world, lambda: table.check(slots.wants()))
+    opened = open_data(data, world, local)
+    if not opened.names:
+        opened = without_rows(model.width or 0)
+    named = isinstance(weights, str)
+    if named and weights not in opened.names:
+        raise DataError(f"weights: no column {weights!r}; {nearest(weights, opened.names)}")
+    names = tuple(name for name in opened.names if not (named and name == weights))
+    placed = together(world, lambda: model.place(Scope(names)))
+    slots = slots_of(placed, weights if named else None)
+    table = opened.read(slots.wants())
     start, stop = (
         shard_rows(world.rank, world.size, table.total)
         if table.everywhere
         else (table.first, table.first + table.rows)
     )
     summaries = summarise(slots, table, start, stop, world)
-    check(slots, summaries, strict, describe_data(data))
+    check(slots, summaries, strict, table)
     bound_slots = bindings(slots, summaries, warn and world.rank == 0, centre=strict)
     bound = placed.bind(bound_slots)
     shards, model_shards = grid.shape
     ranges = [shard_rows(rank // model_shards, shards, table.total) for rank in range(world.size)]
     if table.everywhere:
         start, stop = ranges[world.rank]
-    rows = encode(slots, bound_slots, bound, table, start, stop)
+    rows = together(world, lambda: encode(slots, bound_slots, bound, table, start, stop))
     table.close()
-    own_weights = None
-    if weights is not None:
-        own = together(world, lambda: checked_weights(weights, table.total, local, stop - start, start))
-        rows.arrays["weights"] = own
+    if weights is not None and not named:
+        rows.arrays[WEIGHT] = together(world, lambda: checked_weights(weights, table.total, local, stop - start, start))
     if not table.everywhere:
         rows = exchange(rows, ranges, world)
-    if weights is not None:
-        own_weights = rows.arrays.pop("weights")
+    own_weights = rows.arrays.pop(WEIGHT, None)
     seen = observed_rows(bound_slots, rows)
-    mass = np.ones(rows.n) if own_weights is None else own_weights
-    effective = np.array([float(mass.sum() if seen is None else mass[seen].sum())])
+    effective = np.array([mass_of(rows.n, seen, own_weights)])
     grid.data.allreduce(effective)
     return Loaded(bound, rows, table.total, float(effective[0]), own_weights)
+
+
+def without_rows(width: int) -> Opened:
+    """Data in memory without rows, which do not say how many columns they have."""
+    table = MemoryTable({str(j): np.empty(0) for j in range(width)})
+    return Opened(table.names, lambda wants: table)
+
+
+def mass_of(n: int, seen: np.ndarray | None, weights: np.ndarray | None) -> float:
+    """The sum of the weights (n,) of the rows that are `seen` (n,), each by default."""
+    if weights is None:
+        return float(n if seen is None else np.count_nonzero(seen))
+    return float(weights.sum() if seen is None else weights[seen].sum())
 
 
 def checked_weights(weights, total: int, local: bool, n: int, start: int) -> np.ndarray:

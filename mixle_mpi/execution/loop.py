@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mixle_mpi.contract.errors import DataError, NumericalError
+from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Executor, Pass
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.result import Iteration, Judge
 
 Callback = Callable[[Iteration], None]
-
-
-class Clock:
-    """Seconds and calls by phase; what no phase claims is "other"."""
-
-    def __init__(self):
-        self.begun = self.last = time.perf_counter()
-        self.seconds: dict[str, float] = {}
-        self.calls: dict[str, int] = {}
-
-    def claim(self, phase: str, seconds: float, calls: int = 1) -> None:
-        """Add time to a phase, without moving the lap."""
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
-        self.calls[phase] = self.calls.get(phase, 0) + calls
-
-    def add(self, seconds: dict[str, float]) -> None:
-        """Claim time that was measured inside; the rest since the last lap is "other"."""
-        now = time.perf_counter()
-        for phase, value in (seconds | {"other": now - self.last - sum(seconds.values())}).items():
-            self.claim(phase, value)
-        self.last = now
-
-    def lap(self, phase: str) -> None:
-        """Claim the time since the last lap."""
-        now = time.perf_counter()
-        self.claim(phase, now - self.last)
-        self.last = now
-
-    def total(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self.begun
 
 
 @dataclass
@@ -62,25 +31,35 @@ class State:
     ended: list[dict] = field(default_factory=list)
     best: int | None = None
 
+    def before_last(self) -> State:
+        """The state before the last pass: to repeat it with the same parameters is to go on from the end."""
+        return State(self.start, self.n_iter, self.history[:-1], self.objective[:-1], list(self.ended), self.best)
+
 
 class Watch:
     """What may end or save a fit between iterations. This one never does.
 
     A rank says in `wishes` what it has seen; wishes travel in the header that all ranks sum, so that
-    all act on the same iteration. `save` is collective.
+    all act on the same iteration.
     """
 
     def wishes(self, n_iter: int) -> tuple[bool, bool]:
         """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration."""
         return False, False
 
-    def save(self, executor: Executor, state: State, best_theta: np.ndarray | None) -> None:
-        """Write a checkpoint of the parameters of `executor` and the state. Collective."""
+    def save(
+        self, executor: Executor, state: State, best_theta: np.ndarray | None, occasion: str = "between"
+    ) -> None:
+        """Write a checkpoint of the parameters of `executor` and the state. Collective.
 
-    def resume(self, executor: Executor) -> tuple[State, np.ndarray, np.ndarray | None] | None:
+        `occasion` is "between" two iterations, "stopped" for the last one of a fit that ends early, "ended" for
+        that of one which came to its end.
+        """
+
+    def resume(self, executor: Executor, run: Callable[[], dict]) -> tuple[State, np.ndarray, np.ndarray | None] | None:
         """A state to go on from, its parameters, and those of the best start ended; None to begin. Collective.
 
-        Parameters are in the layout of the executor's local tree.
+        Parameters are in the layout of the executor's local tree. `run` tells what this is a run of.
         """
         return None
 
@@ -165,6 +144,7 @@ def iterate(
         if callback is not None:
             per_row = header.log_likelihood / max(judge.effective, 1e-300)
             callback(Iteration(state.n_iter, header.log_likelihood, per_row, judge.change, clock.total(), state.start))
+            clock.lap("output")
         if status == "failed":
             text = f"the log likelihood is {judge.history[-1]} after {state.n_iter} iterations"
             return Ending("failed", header.impossible, text)
@@ -184,7 +164,7 @@ def iterate(
                 executor.agree_on_shared(executor.new)
                 executor.accept()
                 state.n_iter += 1
-            watch.save(executor, state, best_theta)
+            watch.save(executor, state, best_theta, status or "between")
             clock.lap("checkpoint")
             if status == "stopped":
                 executor.new, executor.theta = executor.theta, undo

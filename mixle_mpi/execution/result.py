@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from mixle_mpi.contract.node import Node
+from mixle_mpi.execution.axis import Traffic
+from mixle_mpi.execution.executor import Counts
 
 
 @dataclass
@@ -28,6 +30,8 @@ class Result:
     dead : paths of components without any weight
     starts, best_start : a record of each start (status, n_iter, history, ...), and the number of the best
     seconds, calls : wall-clock seconds, and how often, by phase, of this rank
+    statistics_bytes : size of the vector of statistics of this rank
+    counts, payload : what the kernels of this rank saw, and what it sent on each axis, in the iterations
     plan : the plan that was run; None while there is no planner
     """
 
@@ -49,6 +53,8 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     statistics_bytes: int = 0
+    counts: Counts = field(default_factory=Counts)
+    payload: dict[str, Traffic] = field(default_factory=dict)
     plan: Any = None
 
     @property

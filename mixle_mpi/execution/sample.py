@@ -108,8 +108,8 @@ def _stacked(drawn) -> np.ndarray | None:
         return drawn if drawn.dtype != object else None
     if isinstance(drawn, dict):
         return None
-    parts = [_stacked(d) for d in drawn]
-    if any(p is None for p in parts):
+    parts = [p for p in map(_stacked, drawn) if p is not None]
+    if len(parts) < len(drawn):
         return None
     return np.concatenate([p if p.ndim == 2 else p[:, None] for p in parts], axis=1)
 

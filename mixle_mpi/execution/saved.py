@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -37,13 +38,14 @@ def save(model: Node, path) -> None:
     bank = compile_tree(model, None, True)
     layout = layout_of(bank)
     arrays = {m.name or "root": layout.param_rows(state.theta, m.name) for m in layout.matrices}
-    replace_file(directory / "model.npz", lambda file: np.savez(file, **{_key(k): v for k, v in arrays.items()}))
-    encodings = {_slot_name(f.slot_key): f.encoding for f in _leaves(model)}
+    named: dict[str, Any] = {_key(k): v for k, v in arrays.items()}
+    replace_file(directory / "model.npz", lambda file: np.savez(file, **named))
+    encodings = {slot_name(f.slot_key): f.encoding for f in _leaves(model)}
     document = {
         "schema": SCHEMA,
-        "model": describe(_structure(model), parameters=False),
+        "model": describe(structure(model), parameters=False),
         "columns": _root_columns(model),
-        "encodings": {name: _encoding_to_json(e) for name, e in encodings.items()},
+        "encodings": {name: encoding_to_json(e) for name, e in encodings.items()},
         "parameters": _parameters(layout),
         "sha256": hashlib.sha256((directory / "model.npz").read_bytes()).hexdigest(),
     }  # fmt: skip
@@ -75,7 +77,7 @@ def load(path) -> Node:
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
         raise DataError(f"{directory / 'model.json'}: truncated or not a saved model ({error})") from None
     placed = build(document["model"]).place(Scope(tuple(columns)))
-    bound = placed.bind({f.slot_key: encodings[_slot_name(f.slot_key)] for f in _leaves(placed)})
+    bound = placed.bind({f.slot_key: encodings[slot_name(f.slot_key)] for f in _leaves(placed)})
     bank = compile_tree(bound, None, True)
     layout = layout_of(bank)
     if document["parameters"] != _parameters(layout):
@@ -95,6 +97,19 @@ def replace_file(path: Path, write) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk, not only the files."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot, and need not
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _key(name: str) -> str:
@@ -111,9 +126,9 @@ def _leaves(model: Node) -> list[Family]:
     return [n for n in model.walk() if isinstance(n, Family)]
 
 
-def _structure(model: Node) -> Node:
+def structure(model: Node) -> Node:
     """The model with mixtures of copies as one copy and a number, whatever has been looked at."""
-    return model.replace(_structure) if not isinstance(model, Mixture) else model.structure(_structure)
+    return model.replace(structure) if not isinstance(model, Mixture) else model.structure(structure)
 
 
 def _root_columns(model: Node) -> list[str]:
@@ -121,15 +136,17 @@ def _root_columns(model: Node) -> list[str]:
     return list(dict.fromkeys(c for leaf in _leaves(model) for c in leaf.columns))
 
 
-def _slot_name(key: SlotKey) -> str:
+def slot_name(key: SlotKey) -> str:
+    """A slot in words, as files name it."""
     return f"{key.kind}:{json.dumps(list(key.columns))}"
 
 
-def _encoding_to_json(encoding: Encoding) -> dict[str, Any]:
+def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
+    """An encoding as plain data, its numbers to the bit."""
     numbers = {name: [float(v).hex() for v in getattr(encoding, name)] for name in NUMBERS}
     return {"kind": encoding.key.kind, "columns": list(encoding.key.columns), "levels": list(encoding.levels)} | numbers
 
 
 def _encoding_from_json(spec: dict[str, Any]) -> Encoding:
-    numbers = {name: np.array([float.fromhex(v) for v in spec[name]]) for name in NUMBERS}
+    numbers: dict[str, Any] = {name: np.array([float.fromhex(v) for v in spec[name]]) for name in NUMBERS}
     return Encoding(SlotKey(spec["kind"], tuple(spec["columns"])), levels=tuple(spec["levels"]), **numbers)

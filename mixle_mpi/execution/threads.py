@@ -27,10 +27,15 @@ class ThreadAxis(Axis):
     """A group of threads."""
 
     def __init__(self, rank: int, meeting: _Meeting):
+        super().__init__()
         self.rank, self.size = rank, len(meeting.values)
         self._meeting = meeting
 
     def allgather(self, value):
+        self._count_object()
+        return self._exchange(value)
+
+    def _exchange(self, value) -> list:
         self._meeting.values[self.rank] = value
         self._meeting.barrier.wait()
         values = list(self._meeting.values)
@@ -38,24 +43,28 @@ class ThreadAxis(Axis):
         return values
 
     def allreduce(self, array, how="sum"):
-        parts = self.allgather(checked(array).copy())
+        self._count(checked(array).nbytes)
+        parts = self._exchange(array.copy())
         for part in parts:
             checked(part, array.shape)
         array[...] = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how].reduce(parts)
 
     def allgather_array(self, array):
-        parts = self.allgather(checked(array).copy())
+        self._count(checked(array).nbytes)
+        parts = self._exchange(array.copy())
         return np.stack([checked(part, array.shape) for part in parts])
 
     def bcast(self, array, root=0):
-        array[...] = checked(self.allgather(checked(array).copy())[root], array.shape)
+        self._count(checked(array).nbytes)
+        array[...] = checked(self._exchange(array.copy())[root], array.shape)
 
     def alltoall(self, parts):
-        everyone = self.allgather([checked(p).copy() for p in parts])
+        self._count(sum(checked(p).nbytes for p in parts))
+        everyone = self._exchange([p.copy() for p in parts])
         return [theirs[self.rank] for theirs in everyone]
 
     def barrier(self):
-        self.allgather(None)
+        self._exchange(None)
 
 
 def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) -> list:

@@ -92,13 +92,20 @@ def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
     Raises ModelError when nodes of one key are not alike.
     """
     ties: dict[tuple[str, str], Tie] = {}
+    kinds: dict[tuple[str, str], tuple] = {}
     for top in bank.walk():
         if top.node.key is None:
             continue
         for below in top.walk():
+            # the trials of a binomial are data, not how it is estimated
+            options = {k: v for k, v in below.node.options().items() if k != "trials"}
+            kind = type(below.node), options
+            if kinds.setdefault((top.node.key, below.path.removeprefix(top.path)), kind) != kind:
+                raise ModelError(f"key {top.node.key!r}: the nodes of one key must be of one family and have the same "
+                                 "options")  # fmt: skip
             for m in below.matrices():
                 name = m.name.removeprefix(top.path)
-                size = m.total_rows // top.total_members
+                size = max(m.total_rows // top.total_members, 1)
                 tie = ties.setdefault((top.node.key, name), Tie(top.node.key, size, [], []))
                 like = tie.matrices[0] if tie.matrices else m
                 if (tie.size, like.params, like.stats) != (size, m.params, m.stats):
@@ -115,5 +122,5 @@ def count_free(bank: Bank, keys: set[str] | None = None) -> int:
         if bank.node.key in keys:
             return 0
         keys.add(bank.node.key)
-        return sum(below.num_free() // bank.total_members for below in bank.walk())
+        return sum(below.num_free(bank.total_members) for below in bank.walk())
     return bank.num_free() + sum(count_free(child, keys) for child in bank.children())

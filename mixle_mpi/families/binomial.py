@@ -26,10 +26,17 @@ class Binomial(Family):
     stats = {"weight": total(), "successes": total(), "failures": total()}
 
     def __init__(self, trials: int | None = None, p=None, *, key: str | None = None, fixed: bool = False):
-        if trials is not None and (isinstance(trials, bool) or int(trials) != trials or trials < 0):
+        number = isinstance(trials, (int, float, np.number)) and not isinstance(trials, bool)
+        if trials is not None and not (number and trials >= 0 and trials == np.floor(trials) and trials < np.inf):
             raise ModelError(f"binomial: trials = {trials!r} is not a number >= 0")
         self.trials = None if trials is None else int(trials)
+        self.asked = self.trials
         super().__init__({"p": p}, key=key, fixed=fixed)
+
+    def place(self, scope):
+        placed = super().place(scope)
+        placed.asked = self.trials  # the key of the base measure must not change when the trials become known
+        return placed
 
     def bind(self, bindings):
         bound = super().bind(bindings)
@@ -56,7 +63,7 @@ class Binomial(Family):
 
     @property
     def base_key(self):
-        return (*super().base_key, self.trials)
+        return (*super().base_key, self.asked)
 
     def features(self, x, present, out):
         n = float(self.trials)

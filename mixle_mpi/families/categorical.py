@@ -10,8 +10,10 @@ from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family, Theta
 from mixle_mpi.contract.fields import simplex, total
+from mixle_mpi.contract.work import Work
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels.elementary import LOG_ZERO
+from mixle_mpi.kernels.table import indicators
 
 FEW_LEVELS = 12  # up to here an indicator of each level in the product is faster than look-ups
 
@@ -68,6 +70,18 @@ class Categorical(Family):
     def sizes(self):
         return {"levels": len(self.levels or ())}
 
+    def assumed_sizes(self, assumed):
+        return {"levels": int(assumed.value("levels", None if self.levels is None else len(self.levels)))}
+
+    def planned_kind(self, sizes):
+        return "natural" if sizes["levels"] <= FEW_LEVELS else "table"
+
+    def e_step(self, sizes, features):
+        # one read of the table and one addition to the counts, however many levels there are
+        if self.planned_kind(sizes) == "table":
+            return Work(lookup=1.0, scatter=1.0), Work()
+        return super().e_step(sizes, features)
+
     @property
     def base_key(self):
         return (*super().base_key, self.unseen)
@@ -87,8 +101,7 @@ class Categorical(Family):
         return np.where(codes == len(self.levels), log_mass, 0.0)
 
     def features(self, codes, present, out):
-        for level in range(len(out)):
-            np.equal(codes, level, out=out[level])
+        indicators(codes, out)
 
     def natural(self, theta: Theta):
         p = theta["probabilities"]
@@ -109,7 +122,7 @@ class Categorical(Family):
         return {"probabilities": self._smooth()}
 
     def _smooth(self) -> np.ndarray:
-        n = max(len(self.levels), 1)
+        n = max(len(self.levels or ()), 1)
         return 0.99 * self.encoding.frequencies + 0.01 / n if self.encoding.frequencies.any() else np.full(n, 1.0 / n)
 
     def soften(self, theta: Theta):

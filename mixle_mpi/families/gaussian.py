@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.errors import ModelError, NumericalError
 from mixle_mpi.contract.family import ResidualFamily, Theta
 from mixle_mpi.contract.fields import positive, real, total
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+LEAST_VARIANCE = 1e-30  # encoded; the variance of rows that are all equal is rounding below this
 
 
 class Gaussian(ResidualFamily):
@@ -56,7 +57,7 @@ class Gaussian(ResidualFamily):
     def maximize(self, theta: Theta, stats: Theta, about):
         step = stats["total"] / stats["weight"]
         variance = stats["square"] / stats["weight"] - step * step
-        return {"mean": about[:, 0] + step, "variance": np.maximum(variance, self._floor()[0])}
+        return {"mean": about[:, 0] + step, "variance": floored(variance, self._floor()[0])}
 
     def _floor(self) -> np.ndarray:
         return encoded_floor(self.min_variance, self.encoding)
@@ -101,3 +102,15 @@ def encoded_floor(min_variance: float | None, encoding) -> np.ndarray:
     # one far outlier must not lift the floor above the rest of the data
     variance = np.minimum(encoding.variance, 1e6)
     return np.where(variance > 0, 1e-9 * variance, 1e-9 / encoding.scale / encoding.scale)
+
+
+def floored(variance: np.ndarray, floor: np.ndarray) -> np.ndarray:
+    """Encoded variances (members, ...), at least the floor.
+
+    Raises NumericalError for a variance of 0 when the floor is 0; its second argument is the member.
+    """
+    flat = (variance <= LEAST_VARIANCE) & (np.asarray(floor) == 0)
+    if flat.any():
+        m = int(np.argmax(flat.reshape(len(flat), -1).any(axis=1)))
+        raise NumericalError("the variance is 0, and min_variance is 0", m)
+    return np.maximum(variance, floor)

@@ -6,18 +6,20 @@ import numpy as np
 
 from mixle_mpi.contract.family import Family, Search, Theta
 from mixle_mpi.contract.fields import positive, real, total
+from mixle_mpi.contract.work import Work
 from mixle_mpi.families.gaussian import encoded_floor
 from mixle_mpi.kernels.laplace import from_ordered, histogram, laplace_scores, laplace_sums, ordered
 
 SUMS = ("weight", "below", "equal", "absolute", "total")
 ABSOLUTE = SUMS.index("absolute")
+TIE = 1e-12  # share of the weight that rounding may take: an even number of equal weights is a tie on every grid
 BITS = 10  # a pass narrows the range of the median by this many bits
 
 
 class Laplace(Family):
     """Two exponentials back to back: log p(x) = -|x - loc| / scale - log(2 scale).
 
-    The location is the lower weighted median, exactly. When it moves, histograms over at most seven
+    The location is the lower weighted median, a value of the data. When it moves, histograms over at most seven
     more passes find it in memory that does not grow with the rows.
     """
 
@@ -42,6 +44,13 @@ class Laplace(Family):
         laplace_sums(np.ascontiguousarray(x[0]), prepared[0], weights, sums)
         for column, name in enumerate(SUMS):
             stats[name] += sums[:, column]
+
+    def e_step(self, sizes, features):
+        return Work(flop=4.0 + 14.0), Work()  # `laplace_scores` and `laplace_sums`
+
+    def passes(self, assumed):
+        # as long as the median moves: 64 bits in steps of BITS, and one for the distances
+        return assumed.value("passes")
 
     def search(self, theta: Theta, stats: Theta):
         return MedianSearch(theta["loc"], stats, self.encoding)
@@ -85,7 +94,7 @@ class MedianSearch(Search):
     """
 
     def __init__(self, loc: np.ndarray, stats: Theta, encoding):
-        self.half = 0.5 * stats["weight"]
+        self.half = (0.5 - TIE) * stats["weight"]
         below, equal = stats["below"], stats["equal"]
         stats["median"][...] = loc
         left, right = below >= self.half, below + equal < self.half
@@ -111,7 +120,9 @@ class MedianSearch(Search):
         if self.stage == "range":
             histogram(ordered(x), self.low, self.shift, self.active, weights, self.sums)
         elif self.stage == "distance":
-            laplace_sums(x, self.loc, weights, self.sums)
+            sums = np.zeros((len(self.loc), len(SUMS)))
+            laplace_sums(x, self.loc, weights, sums)
+            self.sums[:, : len(SUMS)] += sums
 
     def advance(self, stats: Theta) -> None:
         if self.stage == "distance":
@@ -125,12 +136,11 @@ class MedianSearch(Search):
             # rounding may leave the last sum below one half: then the last bin with weight holds the median
             at = int(reached[0]) if len(reached) else int(np.flatnonzero(self.sums[m])[-1])
             self.before[m] = upto[at] - self.sums[m, at]
-            self.low[m] += np.int64(at) << self.shift[m]
+            self.low[m] = int(self.low[m]) + (at << int(self.shift[m]))
         found = self.active & (self.shift == 0)
         self.loc[found] = from_ordered(self.low[found])
         self.active &= ~found
         self.shift = np.maximum(self.shift - BITS, 0)
-        if self.active.any():
-            self.sums[:] = 0.0
-        else:
-            self.stage, self.sums = "distance", np.zeros((len(self.loc), len(SUMS)))
+        self.sums[:] = 0.0  # of one width in all stages: a shard that holds no member is in none of them
+        if not self.active.any():
+            self.stage = "distance"

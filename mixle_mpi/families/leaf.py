@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
-from mixle_mpi.contract.errors import NumericalError
+from mixle_mpi.contract.errors import ModelError, NumericalError
 from mixle_mpi.contract.family import Family, ResidualFamily, Search, Theta
 from mixle_mpi.contract.layout import Matrix, Views
 from mixle_mpi.contract.tile import Tile
@@ -37,6 +39,7 @@ class LeafBank(Bank):
         self.mask = ("mask", node.columns) if node.encoding.missing and node.kind != "table" else None
         self.has_base = node.base_key in node.encoding.bases
         self.residual_members = np.empty(0, np.int64)
+        self.natural_error = NATURAL_ERROR
         self.natural_possible = node.kind == "natural"
         if isinstance(node, ResidualFamily) and len(members):
             extent = np.maximum(np.abs(node.encoding.low), np.abs(node.encoding.high))
@@ -92,7 +95,7 @@ class LeafBank(Bank):
         if self.natural_possible:
             extent = self.node.feature_extent()
             error = 2.2e-16 * (np.abs(self._eta) @ extent)
-            bound = min(NATURAL_ERROR, NATURAL_SHARE * self.node.encoding.observed**0.5)
+            bound = min(self.natural_error, NATURAL_SHARE * self.node.encoding.observed**0.5)
             self.residual_members = np.flatnonzero(~(error < bound))
         else:
             self._eta, self._constant = np.empty((self.size, 0)), np.zeros(self.size)
@@ -133,26 +136,26 @@ class LeafBank(Bank):
         out = tile.array(self, "scores", self.size, tile.n)
         out[:] = 0.0
         if self.node.kind == "table":
-            table.look_up(self._prepared, tile.column(self.node.slot_key), out)
+            table.look_up(self._prepared, tile.known(self.node.slot_key), out)
         else:
-            self.node.score(self._prepared, tile.column(self.node.slot_key), out)
+            self.node.score(self._prepared, tile.known(self.node.slot_key), out)
             self._hide_missing(tile, out)
         return out
         yield  # a generator that never yields: a leaf has nothing to reduce
 
     def _hide_missing(self, tile: Tile, out: np.ndarray) -> None:
         if self.mask is not None:
-            out[:, ~tile.column(self.mask)] = 0.0
+            out[:, ~tile.known(self.mask)] = 0.0
 
     def accumulate(self, tile: Tile, weights: np.ndarray):
         if self.node.kind == "natural":
             self._alone().accumulate(tile, weights)
         elif self.node.kind == "table":
-            table.scatter(weights, tile.column(self.node.slot_key), self._counts)
+            table.scatter(weights, tile.known(self.node.slot_key), self._counts)
         else:
             if self.mask is not None:
-                weights = weights * tile.column(self.mask)
-            x = tile.column(self.node.slot_key)
+                weights = weights * tile.known(self.mask)
+            x = tile.known(self.node.slot_key)
             if self._search is None:
                 self.node.accumulate(self._prepared, x, weights, self._stats)
             else:
@@ -172,7 +175,7 @@ class LeafBank(Bank):
 
     def fill(self, tile: Tile, present: np.ndarray, out: np.ndarray) -> None:
         if self.natural_possible:
-            self.node.features(tile.column(self.node.slot_key), present, out)
+            self.node.features(tile.known(self.node.slot_key), present, out)
 
     def fill_base(self, tile: Tile, out: np.ndarray) -> None:
         out[:] = tile.column(self.node.base_key)
@@ -186,14 +189,15 @@ class LeafBank(Bank):
             natural = np.ones(self.size, bool)
             natural[self.residual_members] = False
             weight = np.where(natural, weight, self._moments[0])
-            moments = np.concatenate(self._moments[1:], axis=1)
+            _, first, second = self._moments
+            moments = np.concatenate([first, self.node.second_moments(second)], axis=1)
             sums = np.where(natural[:, None], sums, moments) if self.natural_possible else moments
         self._stats["weight"] += weight
         flat_columns(self._stats, sums, names)
 
     def _numbers(self, tile: Tile) -> np.ndarray:
         x = tile.array(self, "numbers", len(self.node.columns), tile.n)
-        x[:] = tile.column(self.node.slot_key)
+        x[:] = tile.known(self.node.slot_key)
         return x
 
     def add_residual_scores(self, tile: Tile, present: np.ndarray, out: np.ndarray) -> None:
@@ -232,12 +236,26 @@ class LeafBank(Bank):
         for name in self._names:
             for field, value in theta[name].items():
                 new[name][field][...] = value
+        if self.node.fixed:
+            return
+        self._maximize_shared(stats, new)
         old, values = self._fields(theta), self._fields(stats)
         alive = self._alive(values)
-        if self.node.fixed or not len(alive):
-            return
-        about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
-        self._write(new, alive, self._maximized(old, values, alive, about, self.node.maximize))
+        if len(alive):
+            about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
+            self._write(new, alive, self._maximized(old, values, alive, about, self.node.maximize))
+
+    def _maximize_shared(self, stats: Views, new: Views) -> None:
+        """Every shard maximises the shared rows, also those of groups of which it holds no member."""
+        shared = stats.get(self._shared_name, {})
+        alive = np.flatnonzero(shared["pooled_weight"] > 0) if shared else np.empty(0, np.int64)
+        if len(alive):
+            try:
+                found = self.node.maximize_shared({name: values[alive] for name, values in shared.items()})
+            except NumericalError as error:
+                raise NumericalError(f"{self.path} (members together): {error.args[0]}") from None
+            for name, value in found.items():
+                new[self._shared_name][name][alive] = value
 
     def _alive(self, stats: Theta) -> np.ndarray:
         return np.flatnonzero(self.node.weight(stats) > 0)
@@ -254,11 +272,9 @@ class LeafBank(Bank):
             raise NumericalError(f"{where}: {error.args[0]}") from None
 
     def _write(self, views: Views, members: np.ndarray, values: Theta) -> None:
-        """Write values (members, *shape) of some members; of a shared field the group's last member's."""
+        """Write values (members, *shape) of some members, without those of shared fields."""
         for name, value in values.items():
-            if self.node.params[name].shared:
-                views[self._shared_name][name][self.groups[members]] = value
-            else:
+            if not self.node.params[name].shared:
                 views[self.path][name][members] = value
 
     def start(self, new: Views, stats: Views) -> None:
@@ -268,9 +284,23 @@ class LeafBank(Bank):
             new[self._shared_name if shared else self.path][name][...] = value
         alive = self._alive(values)
         if len(alive):
-            about = np.zeros((len(alive), len(self.node.columns))) if isinstance(self.node, ResidualFamily) else None
-            self._write(new, alive, self._maximized(self._fields(new), values, alive, about, self.node.start))
+            self._start(new, values, alive)
+        with contextlib.suppress(NumericalError):
+            self._maximize_shared(stats, new)
         self._write(new, np.arange(self.size), self.node.soften(self._fields(new)))
+        if self._shared_name in new:
+            for name, value in self.node.soften(new[self._shared_name]).items():
+                new[self._shared_name][name][...] = value
+
+    def _start(self, new: Views, stats: Theta, members: np.ndarray) -> None:
+        """Start members where their rows put them; one whose rows have no maximum keeps the default."""
+        about = np.zeros((len(members), len(self.node.columns))) if isinstance(self.node, ResidualFamily) else None
+        try:
+            self._write(new, members, self._maximized(self._fields(new), stats, members, about, self.node.start))
+        except NumericalError:
+            if len(members) > 1:
+                for member in members:
+                    self._start(new, stats, np.array([member]))
 
     def pool(self, stats: Views, first: bool) -> None:
         shared = stats.get(self._shared_name, {})
@@ -282,11 +312,27 @@ class LeafBank(Bank):
     def given(self, theta: Views) -> None:
         nodes = self.nodes
         same = all(n is nodes[0] for n in nodes)
+        if self._shared_name in theta:
+            self._given_shared(nodes[:1] if same else nodes, theta[self._shared_name])
         for local, member in enumerate(self.members[:1] if same else self.members):
             for name, value in nodes[member].encode_values(nodes[member].values).items():
                 if value is not None:
                     at = np.arange(self.size) if same else np.array([local])
                     self._write(theta, at, {name: np.broadcast_to(value, (len(at), *np.shape(value)))})
+
+    def _given_shared(self, nodes: list, theta: Theta) -> None:
+        """The shared parameters, given to any member of a group: known to the shards that hold none of them too."""
+        innermost = self.total_members // self._total_groups if len(nodes) > 1 else 1
+        for member, node in enumerate(nodes):
+            group = slice(None) if len(nodes) == 1 else member // innermost
+            for name in self.node.param_shapes(True):
+                value = node.encode_values(node.values)[name]
+                if value is None:
+                    continue
+                row = theta[name][group]
+                if not (np.isnan(row) | (row == value)).all():
+                    raise ModelError(f"{self.path}: components that share one {name} were given different ones")
+                row[...] = value
 
     def log_prior(self, theta: Views, first: bool) -> float:
         counted = self.exclusive | first
@@ -298,9 +344,9 @@ class LeafBank(Bank):
             {name: value[member] for name, value in values.items()}
         )
 
-    def num_free(self) -> int:
+    def num_free(self, copies: int = 1) -> int:
         own, shared = self.node.num_free()
-        return own * self.total_members + shared * self._total_groups
+        return own * (self.total_members // copies) + shared * max(self._total_groups // copies, 1)
 
     def tile_width(self) -> int:
         return self.block.tile_width() if self.block is not None else self.size if self.node.kind != "natural" else 0

@@ -62,6 +62,13 @@ class MultivariateGaussian(ResidualFamily):
         d = self.dim or 0
         return {"dim": d, "pairs": d * (d + 1) // 2}
 
+    def assumed_sizes(self, assumed):
+        d = int(assumed.value("dim", self.dim if self.dim is not None else assumed.width))
+        return {"dim": d, "pairs": d * (d + 1) // 2}
+
+    def m_step(self, sizes, assumed):
+        return self.form.work(sizes["dim"])
+
     def place(self, scope):
         placed = super().place(scope)
         placed.dim = len(placed.columns)
@@ -99,11 +106,14 @@ class MultivariateGaussian(ResidualFamily):
         x = np.maximum(np.abs(self.encoding.low), np.abs(self.encoding.high))
         return np.concatenate([x, self.form.extent(x)])
 
+    def second_moments(self, moments):
+        return self.form.second_moments(moments)
+
     def pooled(self, stats: Theta) -> Theta:
         if not self.form.pooled:
             return {}
         weight, step = stats["weight"], stats["total"]
-        rows, columns = np.tril_indices(self.dim)
+        rows, columns = np.tril_indices(self.dim or 0)
         per_weight = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
         return {"pooled_weight": weight, "scatter": stats["square"] - step[:, rows] * step[:, columns] * per_weight}
 
@@ -111,11 +121,12 @@ class MultivariateGaussian(ResidualFamily):
         weight = stats["weight"][:, None]
         step = stats["total"] / weight
         if self.form.pooled:
-            scatter = stats["scatter"] / stats["pooled_weight"][:, None]
-            covariance = self.form.estimate(scatter, np.zeros_like(step), self._floor())
-        else:
-            covariance = self.form.estimate(stats["square"] / weight, step, self._floor())
-        return {"mean": about + step, "covariance": covariance}
+            return {"mean": about + step}
+        return {"mean": about + step, "covariance": self.form.estimate(stats["square"] / weight, step, self._floor())}
+
+    def maximize_shared(self, stats: Theta) -> Theta:
+        scatter = stats["scatter"] / stats["pooled_weight"][:, None]
+        return {"covariance": self.form.estimate(scatter, np.zeros((len(scatter), self.dim or 0)), self._floor())}
 
     def _floor(self) -> np.ndarray:
         return encoded_floor(self.min_variance, self.encoding)

@@ -6,7 +6,8 @@ import numpy as np
 
 from mixle_mpi.contract.family import Family, Theta
 from mixle_mpi.contract.fields import positive, real, total
-from mixle_mpi.families.gaussian import checked_floor, encoded_floor
+from mixle_mpi.contract.work import Work
+from mixle_mpi.families.gaussian import checked_floor, encoded_floor, floored
 from mixle_mpi.kernels.student import student_moments, student_scores
 
 LEAST_DF, MOST_DF = 0.1, 1e6
@@ -70,6 +71,13 @@ class StudentT(Family):
         for column, name in enumerate(self.stats):
             stats[name] += sums[:, column]
 
+    def e_step(self, sizes, features):
+        # `student_scores` takes one logarithm, `student_moments` another
+        return Work(log=2.0, flop=24.0), Work()
+
+    def m_step(self, sizes, assumed):
+        return Work(special=BISECTIONS + 4.0)
+
     def maximize(self, theta: Theta, stats: Theta, about):
         step = stats["total"] / stats["precision"]
         variance = (stats["square"] - step * stats["total"]) / stats["weight"]
@@ -77,7 +85,7 @@ class StudentT(Family):
         return {
             "df": student_df(stats["log_precision"] / stats["weight"], theta["df"]),
             "loc": theta["loc"] + step,
-            "scale": np.sqrt(np.maximum(variance, floor)),
+            "scale": np.sqrt(floored(variance, floor)),
         }
 
     def default(self):

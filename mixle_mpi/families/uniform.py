@@ -7,6 +7,7 @@ import numpy as np
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family, Theta
 from mixle_mpi.contract.fields import maximum, minimum, real, total
+from mixle_mpi.contract.work import Work
 from mixle_mpi.kernels.elementary import LOG_ZERO
 
 LEAST_WIDTH = 1e-9  # of the column's range: rows that are all equal would have an infinite density
@@ -36,6 +37,9 @@ class Uniform(Family):
         stats["weight"] += weights.sum(axis=1)
         stats["low"][...] = np.minimum(stats["low"], np.where(used, x, np.inf).min(axis=1, initial=np.inf))
         stats["high"][...] = np.maximum(stats["high"], np.where(used, x, -np.inf).max(axis=1, initial=-np.inf))
+
+    def e_step(self, sizes, features):
+        return Work(flop=6.0 + 12.0), Work()  # comparisons, and the bounds of the rows with weight
 
     def maximize(self, theta: Theta, stats: Theta, about):
         return self._widened(stats["low"], stats["high"])

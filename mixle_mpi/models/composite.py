@@ -9,9 +9,11 @@ import numpy as np
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.node import Node, checked_key
+from mixle_mpi.contract.family import Family
+from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
+from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.natural import NaturalBlock
 from mixle_mpi.models.terms import split_terms
 
@@ -32,6 +34,19 @@ class Factors(Node):
 
     def roles(self):
         yield from zip(self.names(), self.factors)
+
+    def branches(self, assumed):
+        for name, factor in self.roles():
+            yield Branch(name, factor, unit=True, place=self.place_of(name))
+
+    def place_of(self, name: str) -> tuple[str, int | None] | None:
+        """Name and number of columns of a field, where it says them."""
+        return None
+
+    def cost(self, assumed):
+        # natural leaves are one product with one array of scores, which each of them declares
+        merged = sum(isinstance(f, Family) and f.kind == "natural" for f in self.factors)
+        return Cost(Work(flop=1.0 * (len(self.factors) - merged)), scratch_member=1.0 - merged, payload=1.0)
 
     def replace(self, change):
         changed = copy.copy(self)
@@ -84,12 +99,11 @@ class Composite(Factors):
         return [f"factor_{i}" for i in range(len(self.factors))]
 
     def place(self, scope: Scope):
-        widths = [f.width for f in self.factors]
-        if widths.count(None) > 1:
+        asked = [f.width for f in self.factors]
+        if asked.count(None) > 1:
             raise ModelError(f"{scope.where}: more than one factor of unknown width; give dim")
-        if None in widths:
-            rest = len(scope.names) - sum(w for w in widths if w is not None)
-            widths[widths.index(None)] = max(rest, 1)
+        rest = max(len(scope.names) - sum(w for w in asked if w is not None), 1)
+        widths = [rest if w is None else w for w in asked]
         names = scope.exactly(sum(widths), "composite")
         placed, at = [], 0
         for i, (factor, width) in enumerate(zip(self.factors, widths)):
@@ -128,6 +142,10 @@ class Record(Factors):
 
     def names(self):
         return list(self.field_names)
+
+    def place_of(self, name):
+        columns = self.field_columns.get(name)
+        return name, None if columns is None else len(columns)
 
     @property
     def fields(self) -> dict[str, Node]:

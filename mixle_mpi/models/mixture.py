@@ -12,9 +12,10 @@ from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial,
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
-from mixle_mpi.contract.node import Node, checked_key
+from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.path import Components
 from mixle_mpi.contract.tile import Tile
+from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels import normalise
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
@@ -74,6 +75,8 @@ class Mixture(Node):
         """The components in order; those of a fitted model are made when they are looked at."""
         if self._components is not None:
             return self._components
+        if self.template is None:
+            raise TypeError("a mixture has a template or components")
         return (self.template,) * self.num_components
 
     @property
@@ -100,6 +103,19 @@ class Mixture(Node):
         else:
             for k, c in enumerate(self.components):
                 yield f"component_{k}", c
+
+    def branches(self, assumed):
+        if self.template is not None:
+            yield Branch("component_*", self.template, self.num_components, unit=True)
+        else:
+            yield from (Branch(role, child, unit=True) for role, child in self.roles())
+
+    def cost(self, assumed):
+        # for a component `raise_maximum` and `weigh_exponentials` take 2 flops each, `add_exponentials` an
+        # exponential; a row takes a logarithm and a few flops. In the M-step a division for each component is not
+        # counted. A cut mixture sends a maximum and a sum
+        unit = Cost(Work(exp=1.0, flop=4.0), params=1, stats=1, kernel=2)
+        return Cost(Work(flop=12.0, log=1.0), stats=1, scratch_member=5.0, unit=unit, payload=2.0)
 
     def replace(self, change):
         changed = copy.copy(self)
@@ -356,8 +372,8 @@ class MixtureBank(Bank):
                 return bank.restore(int(at[0]), theta)
         raise IndexError(f"component {k} is not held here")
 
-    def num_free(self):
-        return 0 if self.node.fixed else self.total_members * (self.node.num_components - 1)
+    def num_free(self, copies=1):
+        return 0 if self.node.fixed else self.total_members // copies * (self.node.num_components - 1)
 
     def tile_width(self):
         return 5 * self.size

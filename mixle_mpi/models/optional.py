@@ -11,8 +11,9 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
-from mixle_mpi.contract.node import Node, checked_key
+from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.tile import Tile
+from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.leaf import LeafBank
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.families.natural import NaturalBlock, Term
@@ -51,6 +52,15 @@ class Optional(Node):
         changed.of = change(self.of)
         return changed
 
+    def branches(self, assumed):
+        yield Branch("of", self.of, rows=assumed.value("observed", quietly=True))
+
+    def cost(self, assumed):
+        indicator = int(self.has_indicator)  # two features in the product, and two statistics
+        return Cost(Work(gemm=8.0 * indicator), params=indicator, stats=2 * indicator, kernel=4 * indicator,
+                    scratch_member=0.0 if isinstance(self.of, Family) else 1.0, scratch_row=1.0 + 2.0 * indicator,
+                    columns={("mask",): 1.0})  # fmt: skip
+
     @property
     def width(self):
         return self.of.width
@@ -85,7 +95,7 @@ class MissingTerm:
 
     num_features = 2
     has_base = False
-    mask = None
+    mask: tuple | None = None
     rows: np.ndarray | None = None
 
     def __init__(self, bank: OptionalBank):
@@ -130,11 +140,12 @@ class OptionalBank(Bank):
         leaf = node.first_leaf()
         self.mask = ("mask", leaf.columns) if leaf.encoding.missing else None
         self.terms: list[Term] = [MissingTerm(self)] if node.has_indicator else []
-        self.rest = not (isinstance(child, LeafBank) and child.is_term)
-        if self.rest:
-            child.stand_alone()
-        else:
+        self.rest = True
+        if isinstance(child, LeafBank) and child.is_term:
+            self.rest = False
             self.terms.append(child)
+        else:
+            child.stand_alone()
         self.block: NaturalBlock | None = None
 
     def stand_alone(self):
@@ -173,7 +184,7 @@ class OptionalBank(Bank):
         """Observed rows of the tile, or None when the child takes the tile as it is."""
         if self.mask is None or isinstance(self.child, LeafBank):
             return None
-        return np.flatnonzero(tile.column(self.mask))
+        return np.flatnonzero(tile.known(self.mask))
 
     def score(self, tile: Tile):
         if self.block is not None:
@@ -233,8 +244,8 @@ class OptionalBank(Bank):
             changed.p_missing = float(theta[self._name]["p_missing"][member])
         return changed
 
-    def num_free(self):
-        return self.total_members if self.node.estimate_missing else 0
+    def num_free(self, copies=1):
+        return self.total_members // copies if self.node.estimate_missing else 0
 
     def tile_width(self):
         return self.block.tile_width() if self.block is not None else self.size

@@ -14,6 +14,7 @@ from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
+from mixle_mpi.models.structure import StructureOnly
 
 
 def build(spec: Any, where: str = "model") -> Node:
@@ -55,6 +56,12 @@ def build(spec: Any, where: str = "model") -> Node:
         if "of" not in keys:
             raise ModelError(f"{where}: optional needs the key 'of'")
         keys["of"] = build(keys["of"], f"{where}.of")
+    if issubclass(kind, StructureOnly):
+        for key in kind.child_keys:
+            if isinstance(keys.get(key), list):
+                keys[key] = [build(e, f"{where}.{key}[{i}]") for i, e in enumerate(keys[key])]
+            elif key in keys:
+                keys[key] = build(keys[key], f"{where}.{key}")
     try:
         return kind(**keys)
     except (ModelError, TypeError) as error:  # a TypeError for a text or table where a number belongs
@@ -131,6 +138,8 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
         spec["fields"] = {name: describe(f, parameters) for name, f in node.fields.items()}
         for name, columns in node.field_columns.items():
             spec["fields"][name]["columns"] = list(columns)
+    elif isinstance(node, StructureOnly):
+        spec |= node.described(describe)
     elif isinstance(node, Composite):
         spec["factors"] = [describe(f, parameters) for f in node.factors]
     return spec | node.options()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from mixle_mpi.contract.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -17,13 +22,29 @@ class DeviceSpec:
     throughput: float = 1.0
     node: str | None = None
 
+    def __post_init__(self):
+        if not self.throughput > 0:
+            raise ModelError(f"device {self.name}: throughput = {self.throughput!r} is not a positive number")
+
 
 @dataclass(frozen=True)
 class Resources:
-    """Devices in rank order. Those of `from_mpi` can be arranged as a grid."""
+    """Devices in rank order, and what connects them. Those of `from_mpi` can be arranged as a grid.
+
+    Attributes
+    ----------
+    latency_within, latency_between : seconds a message, within a node and between nodes; None when unknown
+    bandwidth_within, bandwidth_between : bytes a second of a rank when all send at once; None when unknown
+    flops_per_second : FLOPs of a matrix product on a device of throughput 1; None when unknown
+    """
 
     devices: tuple[DeviceSpec, ...]
     comm: object = field(default=None, repr=False, compare=False)
+    latency_within: float | None = None
+    latency_between: float | None = None
+    bandwidth_within: float | None = None
+    bandwidth_between: float | None = None
+    flops_per_second: float | None = None
 
     @classmethod
     def from_specs(cls, specs: Sequence[DeviceSpec]) -> Resources:
@@ -46,13 +67,75 @@ class Resources:
         hosts = host_names(comm)
         return cls(tuple(DeviceSpec(f"rank{r}", node=host) for r, host in enumerate(hosts)), comm)
 
+    @classmethod
+    def from_spark(cls, sc) -> Resources:
+        """The task slots of a SparkContext: `defaultParallelism` of them, and the memory of its executors.
+
+        Reads the context's configuration only: `spark.executor.memory` and `spark.executor.cores`, or
+        `spark.driver.memory` where Spark runs in one process (`local[...]`).
+        """
+        from mixle_mpi.planning.machine import parse_bytes
+
+        slots = int(sc.defaultParallelism)
+        conf = sc.getConf()
+        local = str(sc.master).startswith("local")
+        cores = slots if local else int(conf.get("spark.executor.cores", "1"))
+        name = "spark.driver.memory" if local else "spark.executor.memory"
+        text = conf.get(name, None)
+        memory = None
+        if text is not None:  # Java's units: "4g" is 4 GiB, a bare number is bytes
+            java = text.strip().lower().removesuffix("b")
+            unit = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}.get(java[-1:], "")
+            memory = parse_bytes(java[:-1] + unit if unit else java, name) // cores
+        return cls(tuple(DeviceSpec(f"slot{i}", memory_bytes=memory, node=f"executor{i // cores}")
+                         for i in range(slots)))  # fmt: skip
+
+    @classmethod
+    def from_file(cls, path, ranks: int | None = None, ranks_per_node: int | None = None) -> Resources:
+        """The cores of a machine file, see `planning.machine`; the first `ranks` of them, node by node.
+
+        With `ranks_per_node` fewer ranks than cores share the memory of each node.
+
+        Raises
+        ------
+        ModelError
+            For a file that is no machine, or has fewer cores than `ranks`.
+        OSError
+        """
+        from mixle_mpi.planning.machine import NETWORK, read_machine
+
+        tables = read_machine(Path(path))
+        for node in tables["nodes"] if ranks_per_node is not None else ():
+            if not 1 <= ranks_per_node <= node["cores"]:
+                raise ModelError(f"{path}: {ranks_per_node} ranks on a node with {node['cores']} cores")
+            node["cores"] = ranks_per_node
+        cores = sum(n["count"] * n["cores"] for n in tables["nodes"])
+        if ranks is not None and not 1 <= ranks <= cores:
+            raise ModelError(f"{path}: the machine has places for {cores} ranks, not {ranks}")
+        devices = tuple(islice(_cores(tables["nodes"]), cores if ranks is None else ranks))
+        network = {name: tables.get("network", {}).get(name) for name in NETWORK}
+        return cls(devices, None, **network, flops_per_second=tables.get("flops_per_second"))
+
+    def to_file(self, path) -> None:
+        """Write a machine file, TOML or, when the name ends in .json, JSON."""
+        from mixle_mpi.planning.machine import NETWORK, compressed, write_machine
+
+        known = {name: self.__dict__[name] for name in NETWORK if self.__dict__[name] is not None}
+        rate = {} if self.flops_per_second is None else {"flops_per_second": self.flops_per_second}
+        network = {"network": known} if known else {}
+        write_machine(Path(path), rate | {"nodes": compressed(self.devices)} | network)
+
+    def limited(self, memory_bytes: int | None) -> Resources:
+        """The same devices with so much memory each."""
+        devices = tuple(dataclasses.replace(d, memory_bytes=memory_bytes) for d in self.devices)
+        return dataclasses.replace(self, devices=devices)
+
     def grid(self, shards: int, model_shards: int):
         """The Cartesian grid of these ranks, a context manager that frees its communicators. Collective.
 
         Raises ModelError, before any communicator is made, unless shards x model_shards is the number
         of devices, or the devices are not MPI ranks and there is more than one place.
         """
-        from mixle_mpi.contract.errors import ModelError
         from mixle_mpi.execution.grid import check_shape, mpi_grid, serial_grid
 
         check_shape(shards, model_shards, len(self.devices))
@@ -61,3 +144,15 @@ class Resources:
         if shards * model_shards > 1:
             raise ModelError(f"grid {shards} x {model_shards}: these devices are not MPI ranks; use Resources.from_mpi")
         return serial_grid()
+
+
+def _cores(nodes: list[dict]) -> Iterator[DeviceSpec]:
+    """The cores of the nodes of a machine file, in rank order."""
+    number = rank = 0
+    for kind in nodes:
+        memory = None if "memory" not in kind else kind["memory"] // kind["cores"]
+        for _ in range(kind["count"]):
+            for _ in range(kind["cores"]):
+                yield DeviceSpec(f"rank{rank}", kind.get("kind", "cpu"), memory, kind["throughput"], f"node{number}")
+                rank += 1
+            number += 1

@@ -5,40 +5,44 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from mixle_mpi import __version__
 from mixle_mpi.execution.result import Iteration, Result
+from mixle_mpi.report.accounting import Accounting
+from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines
-from mixle_mpi.report.versions import mpi_library
-
-Process = tuple[str, int, int, int]  # host, cores that it may use, cores of the host, threads
 
 
-def start_lines(processes: list[Process]) -> list[str]:
-    """The line that tells ranks, nodes, affinity and threads."""
-    nodes = Counter(host for host, *_ in processes)
-    affinity, threads = ({p[i] for p in processes} for i in (1, 3))
-    library = mpi_library()
-    where = "1 process without MPI" if library is None else f"{plural(len(processes), 'rank')}, {library}"
-    cores = spread(p[2] for p in processes)
+def start_lines(found: dict[str, Any]) -> list[str]:
+    """The environment in one line: ranks, nodes, affinity and threads."""
+    library = found["versions"]["mpi"]
+    where = "1 process without MPI" if library is None else f"{plural(found['ranks'], 'rank')}, {library}"
     return [
-        f"mixle_mpi {__version__}: {where}; {plural(len(nodes), 'node')}; "
-        f"ranks per node {spread(nodes.values())}, affinity {spread(affinity)} of {cores} cores, "
-        f"threads per rank {spread(threads)}"
+        f"mixle_mpi {__version__}: {where}; {plural(len(found['hosts']), 'node')}; "
+        f"ranks per node {spread(found['hosts'].values())}, affinity {spread(found['affinity'])} of "
+        f"{spread(found['cores'])} cores, threads per rank {spread(found['threads'])}"
     ]
 
 
-def warn_crowded(processes: list[Process]) -> None:
-    """Warn of nodes with more threads than cores."""
+def crowded(found: dict[str, Any]) -> list[str]:
+    """What to say of each node that has more threads than cores."""
     threads: Counter = Counter()
-    for host, _, _, own in processes:
+    cores: dict[str, int] = {}
+    for host, own, of in zip(found["rank_hosts"], found["threads"], found["cores"]):
         threads[host] += own
-    cores = {host: of for host, _, of, _ in processes}
-    crowded = [host for host in threads if threads[host] > cores[host]]
-    if crowded:
-        host = crowded[0]
-        more = f", and {len(crowded) - 1} more nodes" if len(crowded) > 1 else ""
-        warnings.warn(f"{host}: {threads[host]} threads (ranks x threads of each) on {cores[host]} cores{more}")
+        cores[host] = of
+    return [
+        f"{host}: {threads[host]} threads (ranks x threads of each) on {cores[host]} cores"
+        for host in threads if threads[host] > cores[host]
+    ]  # fmt: skip
+
+
+def warn_crowded(found: dict[str, Any]) -> None:
+    """Warn of nodes with more threads than cores."""
+    nodes = crowded(found)
+    if nodes:
+        warnings.warn(nodes[0] + (f", and {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""))
 
 
 def begun_lines(settings: dict, shape: tuple[int, int]) -> list[str]:
@@ -66,19 +70,17 @@ class Progress:
             print(numbers, flush=True)
 
 
-def ended_lines(result: Result, seconds: dict[str, float], ranks: int, directory: Path) -> list[str]:
-    """The summary and the model."""
+def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, directory: Path) -> list[str]:
+    """The summary, the accounting and the model."""
     d, m = result.grid
-    loop = sum(seconds[p] for p in ("score", "accumulate", "model_axis", "data_axis", "m_step", "wait"))
-    rate = result.n_rows * (result.n_iter + 1) / max(loop, 1e-9)
-    phases = sorted(((s, p) for p, s in seconds.items() if p != "total" and s >= 0.005), reverse=True)
     cut = "" if result.cut is None else f", cut at {result.cut or 'the root'}"
     return [
         f"{result.status} after {plural(result.n_iter, 'iteration')}: log likelihood {result.log_likelihood:.6f}, "
         f"BIC {result.bic:.3f}, AIC {result.aic:.3f}",
         f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; grid {d} x {m}{cut}",
-        f"{seconds['total']:.2f} s ({', '.join(f'{p} {s:.2f}' for s, p in phases[:6])}); "
-        f"{rate:.3g} rows/s, {rate / ranks:.3g} rows/s a rank",
+        "",
+        *accounting.lines(is_crowded),
+        "",
         f"output in {shown(str(directory))}",
         *model_lines(result.model),
     ]
@@ -86,12 +88,6 @@ def ended_lines(result: Result, seconds: dict[str, float], ranks: int, directory
 
 def plural(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def spread(values) -> str:
-    """One number, or the least and the largest."""
-    low, high = min(values := list(values)), max(values)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def shown(path: str) -> str:

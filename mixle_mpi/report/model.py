@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from mixle_mpi.contract.family import Family
@@ -17,51 +19,91 @@ MOST_VALUES = 8
 WIDTH = 110
 
 
-def model_lines(model: Node) -> list[str]:
-    """Weights and parameters, one leaf a line; what is too long is cut and says so."""
-    lines = list(_lines(model, "", ""))
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} more lines; the whole model is in model.json"]
-    return lines
+def model_lines(
+    model: Node, components: int = MOST_COMPONENTS, values: int = MOST_VALUES, lines: int = MOST_LINES,
+    by_weight: bool = False,
+) -> list[str]:  # fmt: skip
+    """Weights and parameters, one leaf a line; what is too long is cut and says so.
+
+    Parameters
+    ----------
+    components, values, lines : how many components of a mixture, categories or entries of a leaf, and lines
+        are shown
+    by_weight : components by falling weight, instead of by number
+    """
+    found = list(_Words(components, values, by_weight).of(model, "", ""))
+    if len(found) > lines:
+        found = [*found[:lines], f"... {len(found) - lines} more lines; the whole model is in model.json and model.npz"]
+    return found
 
 
-def _lines(node: Node, name: str, indent: str):
-    if isinstance(node, Optional):
-        missing = "" if node.p_missing is None else f" p_missing {_number(node.p_missing)}"
-        yield from _lines(node.of, f"{name}{missing}", indent)
-    elif isinstance(node, Family):
-        yield f"{indent}{name + ': ' if name else ''}{_leaf(node)}"[:WIDTH]
-    elif isinstance(node, Factors):
-        if name:
-            yield f"{indent}{name}"
-            indent += "  "
-        for factor, child in zip(node.names(), node.factors):
-            yield from _lines(child, factor, indent)
-    elif isinstance(node, Mixture):
-        yield f"{indent}{name + ': ' if name else ''}mixture of {node.num_components}"
-        for k in range(min(node.num_components, MOST_COMPONENTS)):
-            yield from _lines(node.components[k], f"component_{k} weight {node.weights[k]:.4f}", indent + "  ")
-        if node.num_components > MOST_COMPONENTS:
-            yield f"{indent}  ... {node.num_components - MOST_COMPONENTS} more components"
-    else:
-        yield f"{indent}{name}: {node!r}"[:WIDTH]
+def column_lines(model: Node) -> list[str]:
+    """The columns that the model reads, and what it made of them; one line for each."""
+    lines: dict[tuple, str] = {}
+    for leaf in model.walk():
+        if isinstance(leaf, Family) and leaf.encoding is not None:
+            e, name = leaf.encoding, ", ".join(leaf.columns)
+            if e.levels:
+                levels = ", ".join(map(str, e.levels[:MOST_VALUES]))
+                more = f", {len(e.levels) - MOST_VALUES} more" if len(e.levels) > MOST_VALUES else ""
+                lines[leaf.columns] = f"{name}: {len(e.levels)} categories: {levels}{more}"[:WIDTH]
+            elif len(e.low):
+                low, high = (e.shift + e.scale * v for v in (e.low, e.high))
+                pairs = zip(low[:MOST_VALUES], high[:MOST_VALUES])
+                ranges = "; ".join(f"{_number(a)} to {_number(b)}" for a, b in pairs)
+                encoded = "; ".join(f"(x - {_number(a)}) / {_number(b)}" if leaf.slot == "centred" else "as it is"
+                                    for a, b in zip(e.shift[:MOST_VALUES], e.scale[:MOST_VALUES]))  # fmt: skip
+                lines.setdefault(leaf.columns, f"{name}: numbers from {ranges}, encoded {encoded}"[:WIDTH])
+            else:
+                lines.setdefault(leaf.columns, name)
+    return list(lines.values())
 
 
-def _leaf(node: Family) -> str:
-    if isinstance(node, Categorical):
-        order = np.argsort(-node.values["probabilities"], kind="stable")
-        shares = [f"{node.levels[i]} {node.values['probabilities'][i]:.3f}" for i in order[:MOST_VALUES]]
-        more = f", {len(order) - MOST_VALUES} more" if len(order) > MOST_VALUES else ""
-        return f"{', '.join(shares)}{more}"
-    return ", ".join(f"{name} {_value(v)}" for name, v in node.values.items() if v is not None)
+class _Words:
+    """A tree in words, with limits."""
 
+    def __init__(self, components: int, values: int, by_weight: bool):
+        self.components, self.values, self.by_weight = components, values, by_weight
 
-def _value(value) -> str:
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return _number(float(array))
-    shown = "; ".join(" ".join(_number(v) for v in row[:MOST_VALUES]) for row in np.atleast_2d(array)[:MOST_VALUES])
-    return f"[{shown}{' ...' if max(array.shape) > MOST_VALUES else ''}]"
+    def of(self, node: Node, name: str, indent: str) -> Iterator[str]:
+        if isinstance(node, Optional):
+            missing = "" if node.p_missing is None else f" p_missing {_number(node.p_missing)}"
+            yield from self.of(node.of, f"{name}{missing}", indent)
+        elif isinstance(node, Family):
+            yield f"{indent}{name + ': ' if name else ''}{self.leaf(node)}"[:WIDTH]
+        elif isinstance(node, Factors):
+            if name:
+                yield f"{indent}{name}"
+                indent += "  "
+            for factor, child in zip(node.names(), node.factors):
+                yield from self.of(child, factor, indent)
+        elif isinstance(node, Mixture):
+            yield f"{indent}{name + ': ' if name else ''}mixture of {node.num_components}"
+            weights = np.asarray(node.weights)
+            order = np.argsort(-weights, kind="stable") if self.by_weight else np.arange(node.num_components)
+            for k in order[: self.components]:
+                yield from self.of(node.components[int(k)], f"component_{k} weight {weights[k]:.4f}", indent + "  ")
+            if len(order) > self.components:
+                rest = float(weights[order[self.components :]].sum())
+                yield f"{indent}  ... {len(order) - self.components} more components, weight {rest:.4f} together"
+        else:
+            yield f"{indent}{name}: {node!r}"[:WIDTH]
+
+    def leaf(self, node: Family) -> str:
+        if isinstance(node, Categorical):
+            levels, shares = node.levels or (), np.asarray(node.values["probabilities"])
+            order = np.argsort(-shares, kind="stable")
+            shown = [f"{levels[i]} {shares[i]:.3f}" for i in order[: self.values]]
+            more = f", {len(order) - self.values} more" if len(order) > self.values else ""
+            return f"{', '.join(shown)}{more}"
+        return ", ".join(f"{name} {self.value(v)}" for name, v in node.values.items() if v is not None)
+
+    def value(self, value) -> str:
+        array, most = np.asarray(value), self.values
+        if array.ndim == 0:
+            return _number(float(array))
+        shown = "; ".join(" ".join(_number(v) for v in row[:most]) for row in np.atleast_2d(array)[:most])
+        return f"[{shown}{' ...' if max(array.shape) > most else ''}]"
 
 
 def _number(value: float) -> str:

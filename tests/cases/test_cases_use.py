@@ -127,6 +127,9 @@ def free(model, data):
     [
         (Mixture(MultivariateGaussian(3), 2), 19),
         (Mixture(MultivariateGaussian(3, structure="diagonal"), 2), 13),
+        (Mixture(MultivariateGaussian(3, structure="tied"), 2), 13),
+        (Mixture(MultivariateGaussian(3, structure="spherical"), 2), 9),
+        (Mixture(Mixture(MultivariateGaussian(3, structure="tied"), 2), 3), 2 + 3 * 13),
         (Mixture(Composite(Gaussian(), Gaussian(), Gaussian()), 2), 13),
         (MultivariateGaussian(3), 9),
         (Mixture([MultivariateGaussian(3), MultivariateGaussian(3, structure="diagonal")]), 1 + 9 + 6),

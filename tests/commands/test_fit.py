@@ -17,7 +17,7 @@ FIELDS = {
     "schema", "status", "converged", "log_likelihood", "history", "n_iter", "n_rows", "n_parameters", "bic", "aic",
     "grid", "cut", "seed", "exit_code", "seconds", "bytes", "versions",
 }  # fmt: skip
-FILES = {"run.toml", "metrics.jsonl", "model.npz", "model.json", "result.json"}
+FILES = {"run.toml", "metrics.jsonl", "model.npz", "model.json", "result.json", "state.npz"}
 
 
 @pytest.fixture(autouse=True)
@@ -187,14 +187,23 @@ def test_an_output_directory_that_cannot_be_made_is_code_74(tmp_path, capsys):
     assert "file/below" in capsys.readouterr().err
 
 
+def processes(hosts: list[str], affinity: list[int], cores: list[int], threads: list[int]) -> dict:
+    """The part of an environment that tells where the ranks are."""
+    return {
+        "versions": {"mpi": "Open MPI 5.0"}, "ranks": len(hosts), "hosts": {h: hosts.count(h) for h in hosts},
+        "rank_hosts": hosts, "affinity": affinity, "cores": cores, "threads": threads,
+    }  # fmt: skip
+
+
 def test_the_start_line_tells_ranks_affinity_and_threads():
-    line = start_lines([("a", 1, 8, 1), ("a", 1, 8, 1), ("b", 2, 8, 4)])[0]
+    line = start_lines(processes(["a", "a", "b"], [1, 1, 2], [8, 8, 8], [1, 1, 4]))[0]
+    assert "3 ranks, Open MPI 5.0" in line
     assert "2 nodes; ranks per node 1 to 2, affinity 1 to 2 of 8 cores, threads per rank 1 to 4" in line
 
 
 def test_more_threads_than_cores_are_warned_of():
     with pytest.warns(UserWarning, match=r"a: 6 threads .* on 4 cores"):
-        warn_crowded([("a", 2, 4, 3), ("a", 2, 4, 3), ("b", 2, 8, 1)])
+        warn_crowded(processes(["a", "a", "b"], [2, 2, 2], [4, 4, 8], [3, 3, 1]))
 
 
 def test_the_printed_model_is_cut():
@@ -203,6 +212,6 @@ def test_the_printed_model_is_cut():
     levels = [f"l{i:02d}" for i in range(40)]
     one = Record(x=Gaussian(1.0, 2.0), y=Categorical(levels, [1 / 40] * 40))
     lines = model_lines(Mixture([one] * 30, weights=[1 / 30] * 30))
-    assert lines[0] == "mixture of 30" and lines[-1] == "  ... 18 more components"
+    assert lines[0] == "mixture of 30" and lines[-1] == "  ... 18 more components, weight 0.6000 together"
     assert lines[2] == "    x: mean 1, variance 2"
     assert lines[3].startswith("    y: l00 0.025") and lines[3].endswith("32 more")

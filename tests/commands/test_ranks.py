@@ -21,8 +21,8 @@ def lines(text: str, start: str) -> list[str]:
 @pytest.mark.parametrize(
     "where, function, ranks, error",
     [
-        ("mixle_mpi.data.csv", "csv_names", "2", "KeyError"),  # within an agreement, which carries it to all ranks
-        ("mixle_mpi.execution.load", "read_table", "2", "RuntimeError"),
+        ("mixle_mpi.data.csv", "scanned", "2", "KeyError"),  # within an agreement, which carries it to all ranks
+        ("mixle_mpi.execution.load", "open_data", "2", "RuntimeError"),
         ("mixle_mpi.execution.load", "encode", "1", "IndexError"),
         ("mixle_mpi.execution.executor:Executor", "e_step", "2", "ZeroDivisionError"),
         ("mixle_mpi.execution.executor:Executor", "maximize", "1", "ValueError"),

@@ -15,9 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mixle_mpi.data import csv as reader
-from mixle_mpi.data import table as table_module
-from mixle_mpi.data.csv import DEFAULT, Scan, csv_names, cut, read_csv, row_ends, scan
-from mixle_mpi.data.table import DataError, Fault, Labels, agree, agree_rows
+from mixle_mpi.data import csv_rows, source
+from mixle_mpi.data.csv import csv_head, read_csv
+from mixle_mpi.data.csv_cells import DEFAULT
+from mixle_mpi.data.csv_rows import Scan, cut, row_ends, scan
+from mixle_mpi.data.held import agree_rows
+from mixle_mpi.data.table import DataError, Fault, Labels, agree
 
 SIZES = (1, 2, 3, 4, 8)
 FEW = settings(
@@ -135,7 +138,7 @@ def test_each_row_once_and_in_order(file, block, chunk, tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_bytes(data)
     monkeypatch.setattr(reader, "BLOCK", block)
-    assert csv_names(path) == rows[0]
+    assert csv_head(path).names == rows[0]
     wants = dict.fromkeys(rows[0], "text")
     expected = {name: [row[i] or None for row in rows[1:]] for i, name in enumerate(rows[0])}
     for size in SIZES:
@@ -270,10 +273,10 @@ def test_long_rows_and_headers_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n1," + "x" * 300 + "\n")
     monkeypatch.setattr(reader, "BLOCK", 32)
-    monkeypatch.setattr(reader, "ROW_LIMIT", 200)
+    monkeypatch.setattr(csv_rows, "ROW_LIMIT", 200)
     for size in (1, 4):
         assert "row 1 is longer than 200 bytes" in str(refusal(path, {"a": "number"}, size))
-    monkeypatch.setattr(reader, "HEADER_LIMIT", 4096)
+    monkeypatch.setattr(csv_rows, "HEADER_LIMIT", 4096)
     path.write_text("a," * 5000 + "\n")
     assert "the header is longer" in str(refusal(path, {"a": "number"}, 2))
 
@@ -283,7 +286,7 @@ def test_header_longer_than_a_read(tmp_path):
     names = [f'c"{i}\n' for i in range(5000)]
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     path.write_text(",".join(quoted) + "\n" + ",".join(map(str, range(5000))) + "\n")
-    assert csv_names(path) == names
+    assert csv_head(path).names == names
     assert read_all(path, {names[4321]: "integer"}, 3) == {names[4321]: [4321]}
 
 
@@ -326,13 +329,13 @@ def test_one_rank_that_cannot_open_or_read(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied", path)
         return io.FileIO(path)
 
-    monkeypatch.setattr(table_module, "open", guarded, raising=False)
+    monkeypatch.setattr(source, "open", guarded, raising=False)
     error = refusal(path, {"a": "number"}, 4)
     assert type(error) is PermissionError and error.filename == str(path)
     assert "Permission denied (on 2 of 4 ranks: 2, 3)" in str(error)
 
     monkeypatch.setattr(Watched, "failing", 1)
-    monkeypatch.setattr(table_module, "open", lambda path, *_, **__: Watched(path), raising=False)
+    monkeypatch.setattr(source, "open", lambda path, *_, **__: Watched(path), raising=False)
     error = refusal(path, {"a": "number"}, 4)
     assert type(error) is TimeoutError and error.filename == str(path)
     assert "(on 1 of 4 ranks: 1)" in str(error)
@@ -346,7 +349,7 @@ def test_ranks_that_see_different_files(tmp_path, monkeypatch):
     def opened(*_, **__):
         return io.FileIO(tmp_path / "ab"[current.rank])
 
-    monkeypatch.setattr(table_module, "open", opened, raising=False)
+    monkeypatch.setattr(source, "open", opened, raising=False)
     assert "ranks see different files, of [5, 6] bytes" in str(refusal("t", {"a": "number"}, 2))
 
 
@@ -356,7 +359,7 @@ def test_a_rank_reads_its_range_and_the_tail_of_a_row(tmp_path, monkeypatch):
     path.write_text("a,b\n" + "".join(rows))
     total, longest = path.stat().st_size - 4, max(map(len, rows))
     monkeypatch.setattr(reader, "BLOCK", 1000)
-    monkeypatch.setattr(table_module, "open", lambda path, *_, **__: Watched(path), raising=False)
+    monkeypatch.setattr(source, "open", lambda path, *_, **__: Watched(path), raising=False)
     for size in (2, 4, 7):
         monkeypatch.setattr(Watched, "reads", [])
         assert read_all(path, {"a": "integer"}, size)["a"] == list(range(3000))
@@ -401,22 +404,24 @@ class LoneWorld:
         self.calls += 1
         items = [item] * self.size
         if self.calls == 1:
-            items[0] = (item[0], ([" " * 14 + "a"], 16))
+            items = [[]] * self.size
+            items[0] = [csv_head("endless")]
+            assert self.rank > 0 and not item
         if self.calls == 2:
             share = Endless.size - 16
             starts = [16 + share * rank // self.size for rank in range(self.size)]
             borders = [-(-start // 16) * 16 for start in starts]
-            items = [Scan(0, (border, None), (None, None), None) for border in borders]
+            items = [[(0, Scan(0, (border, None), (None, None), None))] for border in borders]
             assert items[self.rank] == item
         if self.calls == 3:
-            items = [2**14] * self.size
-            items[0] -= 1
+            items = [([(0, 2**14)], None)] * self.size
+            items[0] = ([(0, 2**14 - 1)], None)
             assert items[self.rank] == item
         return items
 
 
 def test_positions_and_rows_beyond_32_bits(monkeypatch):
-    monkeypatch.setattr(table_module, "open", lambda *_, **__: Endless(), raising=False)
+    monkeypatch.setattr(source, "open", lambda *_, **__: Endless(), raising=False)
     world = LoneWorld(2**18 - 7)
     name = " " * 14 + "a"
     table = read_csv("endless", {name: "integer"}, world)
@@ -432,18 +437,19 @@ def test_cut_and_counts_beyond_32_bits():
         Scan(0, (None, None), (None, None), None),
         Scan(1, (far + 5, far + 6), (None, None), 2 * far),
     ]
-    assert cut(scans, 7, 3 * far) == ([7, far + 6, far + 6, 3 * far], None, reader.UNCLOSED)
+    assert cut(scans, 7, 3 * far) == ([7, far + 6, far + 6, 3 * far], None, csv_rows.UNCLOSED)
     assert cut(scans[:2], 7, far)[1] == far - 5
 
     def count(world):
         def work():
             if world.rank == 2:
-                raise Fault(1, " is bad")
-            return 2**31
+                return [(1, 0)], Fault(1, " is bad")
+            return [(world.rank // 2, 2**31)], None
 
-        return agree_rows(world, work, "p")
+        return agree_rows(world, work, ["p", "q"])
 
-    assert {str(error) for error in on_ranks(4, count)} == {f"p: row {2**32 + 1} is bad"}
+    text = f"q: row 1 (row {2**32 + 1} of all files) is bad"
+    assert {str(error) for error in on_ranks(4, count)} == {text}
     seen = scan([(far, np.frombuffer(b'1,"\nx"\n2', np.uint8))], far, ord(","), ord(","))
     assert seen == Scan(2, (far + 7, far + 4), (None, far + 5), far + 5)
 
@@ -463,12 +469,12 @@ def test_the_lowest_error_wins():
     def work(world):
         def fail():
             if world.rank == 1:
-                raise Fault(0, " is bad")
+                return [(0, 0)], Fault(0, " is bad")
             if world.rank > 1:
                 raise OSError(5, "Input/output error", "f")
-            return 10
+            return [(0, 10)], None
 
-        return agree_rows(world, fail, "p")
+        return agree_rows(world, fail, ["p"])
 
     assert {str(error) for error in on_ranks(4, work)} == {"p: row 10 is bad"}
     results = on_ranks(3, lambda world: agree(world, lambda: 1 // (2 - world.rank)))
@@ -501,7 +507,7 @@ def test_peak_memory(tmp_path):
     path.write_text("a,b,c\n" + "".join(f"{i}.25,group{i % 9},{'z' * 30}\n" for i in range(rows)))
     small = tmp_path / "small.csv"
     small.write_text("a,b\n1,x\n")
-    root = str(Path(table_module.__file__).parents[2])
+    root = str(Path(source.__file__).parents[2])
     run = subprocess.run(
         [sys.executable, "-c", MEASURE, path, str(block), small],
         cwd=root, capture_output=True, text=True, check=True,

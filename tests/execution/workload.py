@@ -6,15 +6,21 @@ import numpy as np
 
 from mixle_mpi import (
     Bernoulli,
+    Binomial,
     Categorical,
     Composite,
     Exponential,
+    Gamma,
     Gaussian,
+    Geometric,
+    Laplace,
     Mixture,
     MultivariateGaussian,
     Optional,
     Poisson,
     Record,
+    StudentT,
+    Uniform,
 )  # fmt: skip
 
 
@@ -33,6 +39,14 @@ def rows(n: int = 203, seed: int = 0) -> list[dict]:
             "v": (rng.normal(), rng.normal(g, 2)),
             "w": f"word{rng.integers(0, 40)}",
         })  # fmt: skip
+    more = np.random.default_rng(seed + 1000)
+    for g, row in zip(more.integers(0, 3, n), made):
+        row |= {
+            "g": float(more.gamma(1.5 + 2 * g)),
+            "l": float(more.laplace(4 * g)),
+            "s": None if more.random() < 0.15 else int(more.binomial(12, 0.2 + 0.3 * g)),
+            "t": int(more.geometric(0.6 - 0.2 * g)),
+        }
     return made
 
 
@@ -59,12 +73,38 @@ def trees() -> dict[str, tuple]:
         Record(a=Optional(Gaussian()), v=MultivariateGaussian(2, structure="diagonal")),
         Record(a=Optional(Gaussian()), v=MultivariateGaussian(2)),
     ])  # fmt: skip
+    def tied():
+        return MultivariateGaussian(2, structure="tied")
+
+    leaves = Record(a=Optional(Laplace()), e=Optional(Uniform()), g=Gamma(), s=Optional(Binomial()), t=Geometric(),
+                    l=StudentT(), v=tied())  # fmt: skip
+    numbers = Record(
+        l=Mixture([Laplace(), StudentT(), Uniform(), Gaussian(), Laplace()]),
+        v=Mixture([Mixture(tied(), 2), MultivariateGaussian(2, structure="spherical"), tied(), tied()]),
+    )
+    keyed = Mixture(
+        Record(
+            a=Optional(Gaussian(key="a"), estimate_missing=True),
+            c=Categorical(key="c"),
+            e=Optional(Mixture([Gaussian(), Exponential()], key="e")),
+            l=Laplace(key="l"),
+            v=Mixture(tied(), 2),
+        ),
+        3,
+    )
+    of_one_key = Record(
+        l=Mixture([Laplace(key="x"), StudentT(key="y"), Laplace(key="x"), Uniform(), Gaussian(), StudentT(key="y")])
+    )
     return {
         "mixture of records": (Mixture(record, 3), [None, "", "component_*", "component_1"]),
         "nested": (nested, [None, "v", "v/component_*", "v/component_2", "e/of", "b"]),
         "deep": (deep, ["", "component_*", "component_*/v", "component_0/v", "component_2/e/of",
                         "component_*/v/component_*", "component_1/v/component_1"]),
         "several families": (several, [None, "component_0", "component_2"]),
+        "new leaves": (Mixture(leaves, 3), [None, "component_*"]),
+        "numbers": (numbers, ["l", "v", "v/component_0"]),
+        "keyed": (keyed, ["", "component_*/e/of", "component_*/v"]),
+        "components of one key": (of_one_key, ["l"]),
         "atomic": (Record(a=Optional(Gaussian())), [None]),
     }  # fmt: skip
 

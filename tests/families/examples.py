@@ -7,12 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
-from mixle_mpi import Bernoulli, Categorical, Exponential, Gaussian, MultivariateGaussian, Poisson
+from mixle_mpi import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Geometric,
+    Laplace,
+    LogNormal,
+    MultivariateGaussian,
+    Poisson,
+    StudentT,
+    Uniform,
+)  # fmt: skip
 from mixle_mpi.contract.family import Family
 
 
@@ -21,7 +36,9 @@ class Example:
     """`kind(**options, **parameters)`; `draw(rng, n)` rows near the parameters; `log_density(x)` by scipy.
 
     `mass` are (points, weights) of a quadrature or of a sum over the support; `moments` are functions of
-    rows with their exact mean and variance under the parameters.
+    rows with their exact mean and variance under the parameters. `expected(old, new, x)` is the expected log
+    density (n,) of rows and latent variables, for a family whose M-step maximises that; `limits` are where a
+    parameter is capped; `slow` where EM needs more than 100 iterations from the default start.
     """
 
     name: str
@@ -33,6 +50,9 @@ class Example:
     moments: list[tuple[Callable[[Any], np.ndarray], float, float]]
     options: dict[str, Any] = field(default_factory=dict)
     tolerance: tuple[float, float] = (0.0, 1e-11)  # relative, absolute: members in natural form
+    expected: Callable[[dict, dict, Any], np.ndarray] | None = None
+    slow: bool = False
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def model(self, **more) -> Family:
         return self.kind(**self.parameters, **self.options, **more)
@@ -89,7 +109,7 @@ def gaussian(name, mean, variance, tolerance=(0.0, 1e-11)):
 
 def vector(name, mean, covariance, structure="full", tolerance=(0.0, 1e-11)):
     mean, covariance = np.array(mean, float), np.array(covariance, float)
-    square = covariance if covariance.ndim == 2 else np.diag(covariance)
+    square = covariance if covariance.ndim == 2 else np.diag(covariance * np.ones(2))
     factor = np.linalg.cholesky(square)
     options = {} if structure == "full" else {"structure": structure}
     return Example(
@@ -157,6 +177,141 @@ def exponential(rate):
     )  # fmt: skip
 
 
+def geometric(p):
+    high = int(40 / p) + 60
+    return Example(
+        f"geometric-{p}", Geometric, {"p": p}, lambda rng, n: rng.geometric(p, n).astype(float),
+        lambda x: stats.geom.logpmf(x, p), lambda: (np.arange(1.0, high), np.ones(high - 1)),
+        [(lambda x: x, 1 / p, (1 - p) / p**2), (lambda x: x == 1, p, p * (1 - p))],
+    )  # fmt: skip
+
+
+def binomial(name, trials, p, given=True):
+    """The trials are an option, or absent and then the largest value in the data."""
+    return Example(
+        name, Binomial, {"p": p} if given else {"trials": trials, "p": p},
+        lambda rng, n: rng.binomial(trials, p, n).astype(float),
+        lambda x: stats.binom.logpmf(x, trials, p), lambda: (np.arange(trials + 1.0), np.ones(trials + 1)),
+        [(lambda x: x, trials * p, trials * p * (1 - p)), (lambda x: x == trials, *share(p**trials))],
+        {"trials": trials} if given else {},
+    )  # fmt: skip
+
+
+def log_gamma(a: Decimal) -> Decimal:
+    """By Stirling's series; 1e-25 for a >= 1e4."""
+    series = 1 / (12 * a) - 1 / (360 * a**3) + 1 / (1260 * a**5)
+    return (a - Decimal("0.5")) * a.ln() - a + (2 * PI).ln() / 2 + series
+
+
+PI = Decimal("3.14159265358979323846264338327950288419716939937510")
+
+
+def exact_gamma(x, shape, rate):
+    """With 40 digits: scipy's density is a difference of numbers near shape * log(shape)."""
+    with localcontext() as context:
+        context.prec = 40
+        k, r = Decimal(shape), Decimal(rate)
+        constant = k * r.ln() - log_gamma(k)
+        return np.array([float(constant + (k - 1) * (v := Decimal(float(u))).ln() - r * v) for u in x])
+
+
+def exact_student(x, df, loc, scale):
+    """With 40 digits, as for `exact_gamma`."""
+    with localcontext() as context:
+        context.prec = 40
+        df, loc, scale = Decimal(df), Decimal(loc), Decimal(scale)
+        constant = log_gamma((df + 1) / 2) - log_gamma(df / 2) - (PI * df).ln() / 2 - scale.ln()
+        z = [(Decimal(float(u)) - loc) / scale for u in x]
+        return np.array([float(constant - (df + 1) / 2 * (1 + v * v / df).ln()) for v in z])
+
+
+def gamma(shape, mean=1.0, exact=False):
+    rate = shape / mean
+    scaled = {"a": shape, "scale": 1 / rate}
+    sd = mean / np.sqrt(shape)
+
+    def mass():
+        if shape > 1e3:
+            return line_rule(mean, sd)
+        # in log x, where it is smooth; what lies below the range is one point of the right weight
+        low = max(-640.0, -40.0 / shape)
+        t, weights = interval_rule(low, np.log((shape + 60) / rate), 400)
+        least = np.exp(low)
+        below = stats.gamma.cdf(least, **scaled) / stats.gamma.pdf(least, **scaled)
+        return np.r_[least, np.exp(t)], np.r_[below, weights * np.exp(t)]
+
+    return Example(
+        f"gamma-{shape}", Gamma, {"shape": shape, "rate": rate},
+        lambda rng, n: np.maximum(rng.gamma(shape, 1 / rate, n), 1e-300),
+        lambda x: exact_gamma(x, shape, rate) if exact else stats.gamma.logpdf(x, **scaled), mass,
+        [(lambda x: x, mean, sd**2), (lambda x: x < mean, *share(stats.gamma.cdf(mean, **scaled)))],
+    )  # fmt: skip
+
+
+def log_normal(name, mean, variance):
+    sd = np.sqrt(variance)
+
+    def mass():
+        t, weights = line_rule(mean, sd)
+        return np.exp(t), weights * np.exp(t)
+
+    return Example(
+        name, LogNormal, {"mean": mean, "variance": variance},
+        lambda rng, n: np.exp(mean + sd * rng.standard_normal(n)),
+        lambda x: stats.norm.logpdf(np.log(x) - mean, scale=sd) - np.log(x), mass,
+        [(lambda x: np.log(x) - mean, 0.0, variance), (lambda x: (np.log(x) - mean) ** 2, variance, 2 * variance**2)],
+    )  # fmt: skip
+
+
+def share(p):
+    """Mean and variance of an event of probability p."""
+    return p, p * (1 - p)
+
+
+def laplace(name, loc, scale):
+    return Example(
+        name, Laplace, {"loc": loc, "scale": scale}, lambda rng, n: rng.laplace(loc, scale, n),
+        lambda x: stats.laplace.logpdf(np.asarray(x) - loc, scale=scale),
+        lambda: tuple(np.concatenate(parts) for parts in zip(interval_rule(loc - 40 * scale, loc),
+                                                             interval_rule(loc, loc + 40 * scale))),
+        [(lambda x: x - loc, 0.0, 2 * scale**2), (lambda x: np.abs(x - loc), scale, scale**2)],
+        tolerance=RESIDUAL,
+    )  # fmt: skip
+
+
+def student(name, df, loc, scale, exact=False):
+    def mass():
+        t = np.arange(-64.0, 64.0, 2.0**-6)
+        return loc + scale * np.sinh(t), scale * np.cosh(t) * 2.0**-6
+
+    def expected(old, new, x):
+        z2 = ((x - old["loc"]) / old["scale"]) ** 2
+        u = (old["df"] + 1) / (old["df"] + z2)
+        log_u = special.digamma((old["df"] + 1) / 2) - np.log((old["df"] + z2) / 2)
+        half, z2 = new["df"] / 2, ((x - new["loc"]) / new["scale"]) ** 2
+        return (0.5 * (log_u - u * z2) - np.log(new["scale"])
+                + half * np.log(half) - special.gammaln(half) + (half - 1) * log_u - half * u)  # fmt: skip
+
+    return Example(
+        name, StudentT, {"df": df, "loc": loc, "scale": scale}, lambda rng, n: loc + scale * rng.standard_t(df, n),
+        lambda x: exact_student(x, df, loc, scale) if exact else stats.t.logpdf(np.asarray(x) - loc, df, scale=scale),
+        mass,
+        [(lambda x: x < loc, 0.5, 0.25), (lambda x: np.abs(x - loc) < scale, *share(2 * stats.t.cdf(1, df) - 1)),
+         (lambda x: x - loc < 3 * scale, *share(stats.t.cdf(3, df)))],
+        expected=expected, slow=df > 100, limits={"df": (0.1, 1e6)},
+    )  # fmt: skip
+
+
+def uniform(name, low, high):
+    middle, width = (low + high) / 2, high - low
+    return Example(
+        name, Uniform, {"low": low, "high": high}, lambda rng, n: rng.uniform(low, high, n),
+        lambda x: stats.uniform.logpdf(x, low, width), lambda: interval_rule(low, high),
+        [(lambda x: x - middle, 0.0, width**2 / 12), (lambda x: x < low + width / 4, *share(0.25))],
+        tolerance=RESIDUAL,
+    )  # fmt: skip
+
+
 LETTERS = [chr(97 + i) for i in range(20)]
 UNEVEN = (np.arange(20) + 1.0) / 210.0
 
@@ -182,4 +337,30 @@ EXAMPLES = [
     vector("vector-diagonal", [1.0, -2.0], [2.0, 0.5], "diagonal"),
     vector("vector-diagonal-1e6", [1e6, 1e6], [2.0, 0.5], "diagonal"),
     vector("vector-diagonal-1e8", [1e8, -1e8], [2.0, 0.5], "diagonal"),
+    vector("vector-spherical", [1.0, -2.0], 1.5, "spherical"),
+    vector("vector-spherical-1e6", [1e6, -3.0], 1.5, "spherical"),
+    vector("vector-tied", [1.0, -2.0], [[2.0, 0.9], [0.9, 1.0]], "tied"),
+    vector("vector-tied-1e6", [1e6, -1e6], [[2.0, 0.9], [0.9, 1.0]], "tied"),
+    geometric(0.3),
+    geometric(0.999),
+    geometric(1e-4),
+    binomial("binomial-10", 10, 0.3),
+    binomial("binomial-1000", 1000, 0.999),
+    binomial("binomial-trials-absent", 12, 0.8, given=False),
+    gamma(2.5, 3.0),
+    gamma(1.0),
+    gamma(1e-2),
+    gamma(1e5, 7.0, exact=True),
+    log_normal("log-normal", 1.5, 0.5),
+    log_normal("log-normal-wide", -3.0, 400.0),
+    log_normal("log-normal-tight", 20.0, 1e-6),
+    laplace("laplace-near", 0.5, 2.0),
+    laplace("laplace-1e6", 1e6, 1.0),
+    laplace("laplace-small", 1e-7, 1e-10),
+    student("student-half", 0.5, 1.0, 2.0),
+    student("student-3", 3.0, -1.0, 0.5),
+    student("student-3-1e6", 3.0, 1e6, 0.5),
+    student("student-1e5", 1e5, 2.0, 3.0, exact=True),
+    uniform("uniform", -2.0, 5.0),
+    uniform("uniform-far", 1e8, 1e8 + 1),
 ]

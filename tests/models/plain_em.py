@@ -9,18 +9,27 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import digamma
 
 from mixle_mpi import (
     Bernoulli,
+    Binomial,
     Categorical,
     Composite,
     Exponential,
+    Gamma,
     Gaussian,
+    Geometric,
+    Laplace,
+    LogNormal,
     Mixture,
     MultivariateGaussian,
     Optional,
     Poisson,
     Record,
+    StudentT,
+    Uniform,
 )  # fmt: skip
 
 INF = float("inf")
@@ -54,14 +63,31 @@ class PlainGaussian:
         return [self.mean, self.variance]
 
 
-class PlainRate:
-    """Poisson, exponential and Bernoulli: one parameter, from the weighted mean."""
+class PlainLogNormal(PlainGaussian):
+    def density(self, row):
+        x = row[self.at]
+        return super().density({self.at: math.log(x)}) - math.log(x) if x > 0 else -INF
 
-    def __init__(self, at, kind, value):
-        self.at, self.kind, self.value = at, kind, value
+    def add(self, row, weight):
+        self.rows.append((weight, math.log(row[self.at])))
+
+
+class PlainRate:
+    """Poisson, exponential, Bernoulli, geometric, binomial: one parameter, from the weighted mean."""
+
+    def __init__(self, at, kind, value, trials=None):
+        self.at, self.kind, self.value, self.trials = at, kind, value, trials
 
     def density(self, row):
         x, v = row[self.at], self.value
+        if self.kind == "geometric":
+            return log(v) + ((x - 1) * log(1 - v) if x > 1 else 0.0) if x >= 1 and x == int(x) else -INF
+        if self.kind == "binomial":
+            n = self.trials
+            if not (0 <= x <= n and x == int(x)):
+                return -INF
+            ends = (x * log(v) if x else 0.0) + ((n - x) * log(1 - v) if n - x else 0.0)
+            return ends + math.log(math.comb(n, int(x)))
         if self.kind == "exponential":
             return math.log(v) - v * x if x >= 0 else -INF
         if self.kind == "poisson":
@@ -75,10 +101,116 @@ class PlainRate:
         total = math.fsum(w for w, _ in self.rows)
         if total > 0:
             mean = math.fsum(w * x for w, x in self.rows if w > 0) / total
-            self.value = 1 / mean if self.kind == "exponential" else mean
+            inverse = self.kind in ("exponential", "geometric")
+            self.value = 1 / mean if inverse else mean / self.trials if self.trials else mean
 
     def parameters(self):
         return [self.value]
+
+
+class PlainGamma:
+    def __init__(self, at, shape, rate):
+        self.at, self.shape, self.rate = at, shape, rate
+
+    def density(self, row):
+        x, a, b = row[self.at], self.shape, self.rate
+        return a * math.log(b) - math.lgamma(a) + (a - 1) * math.log(x) - b * x if x > 0 else -INF
+
+    clear = PlainGaussian.clear
+    add = PlainGaussian.add
+
+    def maximize(self):
+        total = math.fsum(w for w, _ in self.rows)
+        if total > 0:
+            mean = math.fsum(w * x for w, x in self.rows) / total
+            gap = math.log(mean) - math.fsum(w * math.log(x) for w, x in self.rows) / total
+            self.shape = math.exp(brentq(lambda t: t - digamma(math.exp(t)) - gap, -10, 13, xtol=1e-14))
+            self.rate = self.shape / mean
+
+    def parameters(self):
+        return [self.shape, self.rate]
+
+
+def lower_median(rows):
+    """The smallest value with at least one half of the weight at or below it."""
+    values = sorted({x for _, x in rows})
+    half = 0.5 * math.fsum(w for w, _ in rows)
+    return next(v for v in values if math.fsum(w for w, x in rows if x <= v) >= half)
+
+
+class PlainLaplace:
+    def __init__(self, at, loc, scale):
+        self.at, self.loc, self.scale = at, loc, scale
+
+    def density(self, row):
+        return -abs(row[self.at] - self.loc) / self.scale - math.log(2 * self.scale)
+
+    clear = PlainGaussian.clear
+    add = PlainGaussian.add
+
+    def maximize(self):
+        total = math.fsum(w for w, _ in self.rows)
+        if total > 0:
+            self.loc = lower_median(self.rows)
+            self.scale = math.fsum(w * abs(x - self.loc) for w, x in self.rows) / total
+
+    def parameters(self):
+        return [self.loc, self.scale]
+
+
+class PlainStudent:
+    """A Gaussian whose precision is gamma distributed: each row has an expected precision u."""
+
+    def __init__(self, at, df, loc, scale):
+        self.at, self.df, self.loc, self.scale = at, df, loc, scale
+
+    def density(self, row):
+        z, v = (row[self.at] - self.loc) / self.scale, self.df
+        constant = math.lgamma((v + 1) / 2) - math.lgamma(v / 2) - 0.5 * math.log(math.pi * v) - math.log(self.scale)
+        return constant - (v + 1) / 2 * math.log1p(z * z / v)
+
+    def clear(self):
+        self.rows = []
+        self.old = self.df, self.loc, self.scale
+
+    def add(self, row, weight):
+        df, loc, scale = self.old
+        x = row[self.at]
+        u = (df + 1) / (df + ((x - loc) / scale) ** 2)
+        log_u = digamma((df + 1) / 2) - math.log((df + ((x - loc) / scale) ** 2) / 2)
+        self.rows.append((weight, x, u, log_u))
+
+    def maximize(self):
+        total = math.fsum(w for w, *_ in self.rows)
+        if total > 0:
+            self.loc = math.fsum(w * u * x for w, x, u, _ in self.rows) / math.fsum(w * u for w, _, u, _ in self.rows)
+            self.scale = math.sqrt(math.fsum(w * u * (x - self.loc) ** 2 for w, x, u, _ in self.rows) / total)
+            level = math.fsum(w * (log_u - u) for w, _, u, log_u in self.rows) / total
+            slope = lambda t: math.log(math.exp(t) / 2) + 1 - digamma(math.exp(t) / 2) + level  # noqa: E731
+            low, high = math.log(0.1), math.log(1e6)
+            root = low if slope(low) < 0 else high if slope(high) > 0 else brentq(slope, low, high, xtol=1e-14)
+            self.df = math.exp(root)
+
+    def parameters(self):
+        return [self.df, self.loc, self.scale]
+
+
+class PlainUniform:
+    def __init__(self, at, low, high):
+        self.at, self.low, self.high = at, low, high
+
+    def density(self, row):
+        return -math.log(self.high - self.low) if self.low <= row[self.at] <= self.high else -INF
+
+    clear = PlainGaussian.clear
+    add = PlainGaussian.add
+
+    def maximize(self):
+        if self.rows:
+            self.low, self.high = min(x for _, x in self.rows), max(x for _, x in self.rows)
+
+    def parameters(self):
+        return [self.low, self.high]
 
 
 class PlainCategorical:
@@ -101,8 +233,14 @@ class PlainCategorical:
 
 
 class PlainVector:
-    def __init__(self, at, mean, covariance, diagonal):
-        self.at, self.mean, self.covariance, self.diagonal = at, mean, covariance, diagonal
+    """`tied` is None, or the list of all vectors that have one covariance together."""
+
+    def __init__(self, at, mean, covariance, structure, tied=None):
+        self.at, self.mean, self.structure = at, mean, structure
+        self.covariance = covariance if np.ndim(covariance) == 2 else np.diag(covariance * np.ones(len(at)))
+        self.tied = tied
+        if tied is not None:
+            tied.append(self)
 
     def density(self, row):
         z = np.array([row[i] for i in self.at]) - self.mean
@@ -120,12 +258,25 @@ class PlainVector:
         if total > 0:
             first = self.rows[0][1]  # differences keep their digits far from the origin
             self.mean = first + sum(w * (x - first) for w, x in self.rows) / total
-            self.covariance = sum(w * np.outer(x - self.mean, x - self.mean) for w, x in self.rows) / total
-            if self.diagonal:
+            self.covariance = self.scatter() / total
+            if self.structure == "diagonal":
                 self.covariance = np.diag(np.diag(self.covariance))
+            elif self.structure == "spherical":
+                self.covariance = np.eye(len(self.at)) * np.diag(self.covariance).mean()
+        if self.tied is not None and self.tied[-1] is self:  # the others were maximised before
+            whole = math.fsum(w for v in self.tied for w, _ in v.rows)
+            if whole > 0:
+                covariance = sum(v.scatter() for v in self.tied if v.rows) / whole
+                for v in self.tied:
+                    v.covariance = covariance
+
+    def scatter(self):
+        return sum(w * np.outer(x - self.mean, x - self.mean) for w, x in self.rows)
 
     def parameters(self):
-        return [*self.mean, *(np.diag(self.covariance) if self.diagonal else self.covariance.ravel())]
+        diagonal = np.diag(self.covariance)
+        own = {"diagonal": diagonal, "spherical": diagonal[:1]}.get(self.structure, self.covariance.ravel())
+        return [*self.mean, *own]
 
 
 class PlainFactors:
@@ -221,28 +372,58 @@ class PlainOptional:
         return ([] if self.p is None else [self.p]) + self.of.parameters()
 
 
-def plain(node, columns):
-    """The plain copy of a model that reads the columns (numbers of cells, or names) in order."""
+RATES = (Poisson, Exponential, Bernoulli, Geometric)
+
+
+def plain(node, columns, shared=None, tied=None):
+    """The plain copy of a model that reads the columns (numbers of cells, or names) in order.
+
+    Nodes of one key are one object (they must read the same columns). `tied` are the vectors of one
+    covariance below the innermost mixture, by their place in a component.
+    """
+    shared = {} if shared is None else shared
+    tied = {} if tied is None else tied
+    if node.key is None:
+        return _plain(node, columns, shared, tied)
+    if node.key not in shared:
+        shared[node.key] = _plain(node, columns, shared, tied)
+    return shared[node.key]
+
+
+def _plain(node, columns, shared, tied):
+    if isinstance(node, LogNormal):  # a Gaussian too
+        return PlainLogNormal(columns[0], node.mean, node.variance)
     if isinstance(node, Gaussian):
         return PlainGaussian(columns[0], node.mean, node.variance)
-    if isinstance(node, (Poisson, Exponential, Bernoulli)):
+    if isinstance(node, RATES):
         return PlainRate(columns[0], node.type_name(), next(iter(node.values.values())))
+    if isinstance(node, Binomial):
+        return PlainRate(columns[0], "binomial", node.p, node.trials)
+    if isinstance(node, Gamma):
+        return PlainGamma(columns[0], node.shape, node.rate)
+    if isinstance(node, Laplace):
+        return PlainLaplace(columns[0], node.loc, node.scale)
+    if isinstance(node, StudentT):
+        return PlainStudent(columns[0], node.df, node.loc, node.scale)
+    if isinstance(node, Uniform):
+        return PlainUniform(columns[0], node.low, node.high)
     if isinstance(node, Categorical):
         return PlainCategorical(columns[0], node.levels, node.probabilities, node.pseudo_count)
     if isinstance(node, MultivariateGaussian):
-        diagonal = node.structure == "diagonal"
-        return PlainVector(columns, node.mean, np.diag(node.covariance) if diagonal else node.covariance, diagonal)
+        group = tied.setdefault(tuple(columns), []) if node.structure == "tied" else None
+        return PlainVector(columns, node.mean, node.covariance, node.structure, group)
     if isinstance(node, Mixture):
-        return PlainMixture(node.weights, [plain(c, columns) for c in node.components])
+        below: dict = {}
+        return PlainMixture(node.weights, [plain(c, columns, shared, below) for c in node.components])
     if isinstance(node, Optional):
-        return PlainOptional(columns[0], plain(node.of, columns), node.p_missing, node.estimate_missing)
+        return PlainOptional(columns[0], plain(node.of, columns, shared, tied), node.p_missing, node.estimate_missing)
     if isinstance(node, Record):
         of = node.field_columns
-        return PlainFactors([plain(f, list(of.get(name, (name,)))) for name, f in node.fields.items()])
+        return PlainFactors([plain(f, list(of.get(name, (name,))), shared, tied) for name, f in node.fields.items()])
     assert isinstance(node, Composite)
     factors, at = [], 0
     for f in node.factors:
-        factors.append(plain(f, columns[at : at + f.width]))
+        factors.append(plain(f, columns[at : at + f.width], shared, tied))
         at += f.width
     return PlainFactors(factors)
 

@@ -218,6 +218,24 @@ def test_posterior_of_a_mixture_inside_a_mixture_is_not_weighted_by_the_outer_on
     np.testing.assert_allclose(got, [reference.components[1].posterior(r) for r in rows], atol=1e-12)
 
 
+def test_posterior_of_one_member_of_copies():
+    model, data, rows, reference = pair("mixture of composites of mixtures")
+    for outer in (0, 1):
+        for factor in (0, 1):
+            inner = reference.components[outer].factors[factor]
+            path = f"component_{outer}/factor_{factor}"
+            np.testing.assert_allclose(model.posterior(data, path=path), [inner.posterior(r) for r in rows], atol=1e-12)
+    fitted = optimize(data, Mixture(Composite(Mixture(Gaussian(), 2), Poisson()), 3), max_iter=4, tol=None).model
+    for k, component in enumerate(fitted.components):
+        own = component.factors[0]
+        parts = np.stack([c.log_density([r[0] for r in rows]) for c in own.components], axis=1) + np.log(own.weights)
+        expected = np.exp(parts - np.logaddexp.reduce(parts, axis=1, keepdims=True))
+        np.testing.assert_allclose(fitted.posterior(data, path=f"component_{k}/factor_0"), expected, atol=1e-11)
+    for wrong in ("component_*/factor_0", "component_3/factor_0", "component_1/factor_1", "component_1"):
+        with pytest.raises(ModelError, match="no mixture at"):
+            fitted.posterior(data, path=wrong)
+
+
 def test_posterior_where_the_mixture_is_not_observed_is_its_weights():
     model, data, rows, reference = pair("optional of a mixture")
     got = model.posterior(data, path="factor_0/of")

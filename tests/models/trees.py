@@ -6,15 +6,22 @@ import numpy as np
 
 from mixle_mpi import (
     Bernoulli,
+    Binomial,
     Categorical,
     Composite,
     Exponential,
+    Gamma,
     Gaussian,
+    Geometric,
+    Laplace,
+    LogNormal,
     Mixture,
     MultivariateGaussian,
     Optional,
     Poisson,
     Record,
+    StudentT,
+    Uniform,
 )  # fmt: skip
 
 N = 60
@@ -67,6 +74,11 @@ def abc(*p):
 
 def long_table(seed):
     return Categorical(WORDS, np.random.default_rng(seed).dirichlet(np.ones(17) * 3))
+
+
+def V(mean, structure="full"):
+    covariance = {"diagonal": [2.0, 1.0], "spherical": 1.5}.get(structure, [[2.0, 0.3], [0.3, 1.0]])
+    return MultivariateGaussian(2, mean, covariance, structure=structure)
 
 
 def holey_rows(*columns, seed=0):
@@ -273,6 +285,100 @@ TREES = {
         # one member in residual form, its neighbours in natural form
         Mixture([Gaussian(m, v, min_variance=1e-6) for m, v in ((0, 4.0), (3e5, 1.0), (-2, 2.0))], weights=THIRDS),
         np.where(np.arange(N) < 20, numbers(49), np.where(np.arange(N) < 40, numbers(50, 3e5), -numbers(51))),
+    ),
+    "gamma": (Mixture([Gamma(1.5, 2.0), Gamma(4.0, 1.5)], weights=HALF), positive(60)),
+    "log-normal": (Mixture([LogNormal(-0.5, 1.0), LogNormal(0.8, 0.3)], weights=HALF), positive(59)),
+    "log-normal beside gaussian": (
+        Mixture([LogNormal(0.5, 1.0), G(-1), LogNormal(1.2, 0.1), Gamma(2.0, 1.0)], weights=[0.2, 0.5, 0.2, 0.1]),
+        numbers(58),
+    ),
+    "geometric": (Mixture([Geometric(0.7), Geometric(0.2)], weights=HALF), counts(61) + 1),
+    "binomial": (Mixture([Binomial(20, 0.1), Binomial(20, 0.4)], weights=HALF), counts(62)),
+    "binomials of other trials": (Mixture([Binomial(20, 0.1), Binomial(25, 0.4)], weights=HALF), counts(62)),
+    "student": (Mixture([StudentT(3.0, -1.0, 1.0), StudentT(8.0, 2.0, 2.0)], weights=HALF), numbers(63)),
+    "laplace": (Mixture([Laplace(-1.0, 1.0), Laplace(2.0, 2.0)], weights=HALF), numbers(64)),
+    "laplace alone": (Laplace(0.3, 1.0), np.round(numbers(65))),
+    "laplace far from the origin": (Mixture([Laplace(1e6 - 1, 1.0), Laplace(1e6 + 2, 2.0)], weights=HALF),
+                                    numbers(64, 1e6)),
+    "uniform": (Mixture([Uniform(-9.0, 9.0), Uniform(-3.0, 3.0)], weights=HALF), numbers(66)),
+    "numbers of all families": (
+        Mixture([Laplace(-1.0, 1.0), StudentT(4.0, 1.0, 2.0), Uniform(-9.0, 9.0), G(3), Gamma(2.0, 0.5),
+                 Laplace(2.0, 0.5), Exponential(0.5)], weights=[0.1, 0.2, 0.1, 0.2, 0.1, 0.2, 0.1]),
+        numbers(67),
+    ),
+    "counts of all families": (
+        Mixture([Poisson(3.0), Geometric(0.3), Binomial(20, 0.3), Poisson(9.0)], weights=[0.2, 0.3, 0.4, 0.1]),
+        counts(68),
+    ),
+    "rows of all families": (
+        Mixture([Composite(Optional(Laplace(m, 1.0)), Optional(StudentT(5.0, m, 1.5), 0.2, estimate_missing=True),
+                           Optional(Uniform(-9.0, 9.0 + m)), Optional(Gamma(1.0 + abs(m), 1.0), 0.4),
+                           Optional(Geometric(0.3 + m / 10)), Optional(Binomial(21, 0.2 - m / 20)))
+                 for m in (-1.0, 2.0)], weights=HALF),
+        table(holes(numbers(69), 69), holes(numbers(70), 70), holes(numbers(71), 71), holes(positive(72), 72),
+              holes(counts(73) + 1, 73), holes(counts(74), 74)),
+    ),
+    "mixtures of laplaces below one": (
+        Mixture([Composite(Mixture([Laplace(m, 1.0), Laplace(m + 3, 2.0)], weights=HALF), G(m)) for m in (-2.0, 1.0)],
+                weights=HALF),
+        table(numbers(75), numbers(76)),
+    ),
+    "spherical vectors": (
+        Mixture([V([m, 0.0], "spherical") for m in (-1.0, 0.5, 4.0)], weights=THIRDS), vectors(77) * [1.0, 30.0]),
+    "tied vectors": (Mixture([V([m, 0.0], "tied") for m in (-1.0, 0.5, 4.0)], weights=THIRDS), vectors(78)),
+    "tied vectors far from the origin": (
+        Mixture([V([m + 1e6, -1e6], "tied") for m in (-1.0, 4.0)], weights=HALF),
+        np.stack([numbers(79, 1e6), numbers(80, -1e6)], axis=1),
+    ),
+    "a tied vector alone": (V([0.5, 1.0], "tied"), vectors(81)),
+    "tied below composites": (
+        Mixture([Composite(V([m, 0.0], "tied"), Poisson(r), Optional(V([0.0, m], "tied")))
+                 for m, r in ((-1.0, 2.0), (4.0, 6.0))], weights=HALF),
+        [(*v, n, *w) for v, n, w in zip(vectors(82), counts(82), holey_rows(*vectors(83).T))],
+    ),
+    "tied in the innermost mixture": (
+        Mixture([Mixture([V([m, 0.0], "tied"), V([m + 2, 3.0], "tied")], weights=HALF) for m in (-1.0, 3.0)],
+                weights=HALF),
+        vectors(84),
+    ),
+    "tied beside others": (
+        Mixture([V([0.0, 0.0], "tied"), V([4.0, 3.0], "spherical"), V([2.0, 1.0], "tied"), V([1.0, 3.0])],
+                weights=[0.3, 0.2, 0.4, 0.1]),
+        vectors(85),
+    ),
+    "a key over two of three": (
+        Mixture([Gaussian(-1, 1.5, key="a"), Gaussian(2, 1.0, key="b"), Gaussian(-1, 1.5, key="a")], weights=THIRDS),
+        numbers(86),
+    ),
+    "a key over columns of components": (
+        Mixture([Composite(G(-1), Poisson(4.0, key="n"), Laplace(m, 1.0)) for m in (-1.0, 2.0)], weights=HALF),
+        table(numbers(87), counts(87), numbers(88)),
+    ),
+    "a keyed table": (
+        Mixture([Composite(G(m), Categorical(["a", "b", "c"], [0.2, 0.3, 0.5], key="word"),
+                           Categorical(WORDS, np.arange(1, 18) / 153, key="long")) for m in (-1.0, 2.0)], weights=HALF),
+        table(numbers(89), words(89), words(90, WORDS)),
+    ),
+    "a keyed mixture": (
+        Mixture([Composite(Mixture([G(-1), G(2)], weights=HALF, key="inner"), Poisson(r)) for r in (2.0, 7.0)],
+                weights=HALF),
+        table(numbers(91), counts(91)),
+    ),
+    "keyed vectors": (
+        Mixture([MultivariateGaussian(2, [0.0, 1.0], [2.0, 1.0], structure="diagonal", key="v"), V([4.0, 0.0]),
+                 MultivariateGaussian(2, [0.0, 1.0], [2.0, 1.0], structure="diagonal", key="v")], weights=THIRDS),
+        vectors(92),
+    ),
+    "a keyed record": (
+        Mixture([Composite(Composite(G(1), Optional(Poisson(3.0), 0.3, estimate_missing=True), key="shared"),
+                           StudentT(5.0, m, 1.0)) for m in (-1.0, 2.0)], weights=HALF),
+        table(numbers(93), holes(counts(93), 93), numbers(94)),
+    ),
+    "keyed searches": (
+        Mixture([Laplace(-1, 1.5, key="a"), StudentT(5.0, 2.0, 1.0, key="b"), Laplace(-1, 1.5, key="a"),
+                 Uniform(-9.0, 9.0, key="c"), StudentT(5.0, 2.0, 1.0, key="b"), Uniform(-9.0, 9.0, key="c")],
+                weights=[0.1, 0.2, 0.3, 0.2, 0.1, 0.1]),
+        numbers(95),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,313 @@
+"""What the data say about the columns that a model reads: summarise, check, bind.
+
+`summarise` looks at every row once and merges over ranks; `check` refuses what cannot be used, with
+the same message on every rank; `bindings` makes the encodings.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mixle_mpi.contract.columns import Encoding, Fault, SlotKey, Summary, bind_encoding, label_key
+from mixle_mpi.contract.errors import DataError, ModelError
+from mixle_mpi.contract.family import Family
+from mixle_mpi.contract.node import Bindings, Node
+from mixle_mpi.data.table import Labels, Table, agree
+from mixle_mpi.families.categorical import Categorical
+from mixle_mpi.models.optional import Optional
+
+WEIGHT = "weight"  # key of the column of sample weights
+
+
+@dataclass
+class Slot:
+    """Columns that leaves read in one way; `families` by base key; `required` when one must be present.
+
+    `single` when all rows on all ranks came as float32: `summarise` finds out. `ties` are the keyed nodes
+    above its leaves, each with the leaf's place below: slots that share one are encoded alike.
+    """
+
+    key: SlotKey
+    families: dict[tuple, Family] = field(default_factory=dict)
+    required: bool = False
+    single: bool = False
+    ties: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass
+class Slots:
+    """All slots of a placed model, and the groups of them that an Optional wants missing together.
+
+    `weight` is the column of sample weights, which no slot reads.
+    """
+
+    slots: dict[SlotKey, Slot] = field(default_factory=dict)
+    together: set[tuple[SlotKey, ...]] = field(default_factory=set)
+    weight: str | None = None
+
+    def wants(self) -> dict[str, str]:
+        """Column -> "number", "text" or "integer"."""
+        wants: dict[str, str] = {} if self.weight is None else {self.weight: "number"}
+        for slot in self.slots.values():
+            want = "number"
+            if slot.key.kind == "label":
+                declared = [v for f in slot.families.values() for v in (f.levels or ())]
+                integer = bool(declared) and all(isinstance(v, int) and not isinstance(v, bool) for v in declared)
+                want = "integer" if integer else "text"
+            for column in slot.key.columns:
+                if wants.setdefault(column, want) != want:
+                    raise ModelError(f"column {column!r} is read as {wants[column]} and as {want}")
+        return wants
+
+
+def slots_of(placed: Node, weight: str | None = None) -> Slots:
+    """The slots that a placed model reads, beside the column of weights."""
+    found = Slots(weight=weight)
+
+    def visit(node: Node, optional: bool, keyed: dict[str, str]) -> None:
+        if node.key is not None:
+            keyed = keyed | {node.key: ""}
+        if isinstance(node, Family):
+            slot = found.slots.setdefault(node.slot_key, Slot(node.slot_key))
+            slot.families.setdefault(node.base_key, node)
+            slot.required |= not optional
+            slot.ties.update(keyed.items())
+        if isinstance(node, Optional):
+            keys = {n.slot_key for n in node.of.walk() if isinstance(n, Family)}
+            if len({k.columns for k in keys}) > 1:
+                found.together.add(tuple(sorted(keys, key=lambda k: (k.columns, k.kind))))
+        for role, child in node.roles():
+            below = {key: f"{place}/{role}" for key, place in keyed.items()}
+            visit(child, optional or isinstance(node, Optional), below)
+
+    visit(placed, False, {})
+    return found
+
+
+def numbers(part: dict, columns: tuple[str, ...]) -> np.ndarray:
+    """The columns of a chunk as (d, n) float64, a copy."""
+    x = np.empty((len(columns), len(part[columns[0]])))
+    for own, column in zip(x, columns):
+        own[:] = part[column]
+    return x
+
+
+def missing(part: dict, key: SlotKey) -> np.ndarray:
+    """Which rows (n,) of a chunk have nothing in the slot's first column."""
+    column = part[key.columns[0]]
+    return column.codes < 0 if isinstance(column, Labels) else np.isnan(column)
+
+
+def transformed(key: SlotKey, x: np.ndarray) -> np.ndarray:
+    """Numbers x (d, n) on the scale on which the slot is encoded, overwritten.
+
+    The logarithm of a number that has none is 0: such a row is outside the support, and not scored by it.
+    """
+    if key.kind == "logarithm":
+        none = x <= 0
+        np.log(x, out=x, where=x > 0)
+        x[none] = 0.0
+    return x
+
+
+class _Tally:
+    """Rows by label, added to a summary when the levels change and at the end: levels may be many."""
+
+    def __init__(self, summary: Summary, column: str):
+        self.summary, self.column = summary, column
+        self.levels: list = []
+        self.counts = np.empty(0, np.int64)
+
+    def add(self, labels: Labels, first: int) -> None:
+        counts = np.bincount(labels.codes + 1, minlength=len(labels.levels) + 1)  # those missing first
+        if counts[0]:
+            at = int(np.argmax(labels.codes < 0))
+            self.summary.fault("missing").add(int(counts[0]), first + at, self.column, "nothing")
+        if labels.levels is not self.levels:
+            self.finish()
+            self.levels, self.counts = labels.levels, np.zeros(len(counts), np.int64)
+        self.counts += counts
+
+    def finish(self) -> None:
+        missing, observed = int(self.counts[:1].sum()), self.counts[1:]
+        self.summary.missing += missing
+        self.summary.observed += int(observed.sum())
+        counts = self.summary.counts
+        for i in np.flatnonzero(observed):
+            label = label_key(self.levels[i])
+            counts[label] = counts.get(label, 0) + int(observed[i])
+
+
+def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[SlotKey | str, Summary]:
+    """Merged summaries of all rows, of which this rank looks at `start` to `stop`; `WEIGHT` is that of weights.
+
+    Sets `single` of the slots. Collective.
+
+    Source: moments merge as in Chan, Golub, LeVeque (1983).
+    """
+
+    def own():
+        return _summaries(slots, table, start, stop)
+
+    gathered = agree(world, own)
+    merged: dict[SlotKey | str, Summary] = {key: Summary(len(key.columns)) for key in slots.slots}
+    merged[WEIGHT] = Summary(1)
+    for summaries, _ in gathered:
+        for key, summary in summaries.items():
+            merged[key].merge(summary)
+    for key, slot in slots.slots.items():
+        slot.single = all(key in single for _, single in gathered)
+    return merged
+
+
+def _summaries(slots: Slots, table: Table, start: int, stop: int) -> tuple[dict, set]:
+    """Summaries of this rank's rows, and the slots whose numbers all came as float32."""
+    local = {key: Summary(len(key.columns)) for key in slots.slots} | {WEIGHT: Summary(1)}
+    tallies = {key: _Tally(local[key], key.columns[0]) for key in slots.slots if key.kind == "label"}
+    single = {key for key in slots.slots if key.kind != "label"}
+    for first, part in table.chunks(start, stop, slots.wants()):
+        for key, slot in slots.slots.items():
+            if key in tallies:
+                tallies[key].add(part[key.columns[0]], first)
+            else:
+                _add_chunk(local[key], slot, part, first, table.total)
+        single = {key for key in single if all(part[c].dtype == np.float32 for c in key.columns)}
+        for keys in slots.together:
+            _add_together(local[keys[0]], keys, part, first)
+        if slots.weight is not None:
+            _add_weights(local[WEIGHT], part[slots.weight], slots.weight, first)
+    for tally in tallies.values():
+        tally.finish()
+    return local, single
+
+
+def _add_chunk(summary: Summary, slot: Slot, part: dict, first: int, total: int) -> None:
+    columns = slot.key.columns
+    x = numbers(part, columns)
+    for key, family in slot.families.items():
+        outside = _outside(family, x)
+        if outside is not None and outside.any():
+            at = int(np.argmax(outside))
+            summary.fault(repr(key)).add(int(outside.sum()), first + at, columns[0], f"{x[0, at]:g}")
+    summary.add_numbers(transformed(slot.key, x), first, total, columns)
+
+
+def _add_weights(summary: Summary, weights: np.ndarray, column: str, first: int) -> None:
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        at = int(np.argmax(bad))
+        value = "nothing" if np.isnan(weights[at]) else f"{weights[at]:g}"
+        summary.fault(WEIGHT).add(int(bad.sum()), first + at, column, value)
+
+
+def _outside(family: Family, x: np.ndarray) -> np.ndarray | None:
+    """Rows (n,) that are finite but outside the family's support, or None when it has all numbers."""
+    inside = family.support(x)
+    return None if inside is None else ~inside & np.isfinite(x).all(axis=0)
+
+
+def _add_together(summary: Summary, keys: tuple[SlotKey, ...], part: dict, first: int) -> None:
+    absent = np.stack([missing(part, key) for key in keys])
+    some = absent.any(axis=0) & ~absent.all(axis=0)
+    if some.any():
+        at = int(np.argmax(some))
+        column = keys[int(np.argmax(absent[:, at]))].columns[0]
+        summary.fault("partly missing").add(int(some.sum()), first + at, column, "nothing")
+
+
+def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, table: Table) -> None:
+    """Refuse rows that cannot be used. With `strict` (a fit) also those that no leaf can explain.
+
+    Raises DataError that names the first row, its column and value, and the counts by column.
+    """
+    problems: list[tuple[Fault, str]] = []
+    for fault in summaries[WEIGHT].faults.values():
+        problems.append((fault, "is not a weight: weights are finite numbers >= 0"))
+    kinds: dict[tuple[str, ...], set[str]] = {}
+    for key, slot in slots.slots.items():
+        kinds.setdefault(key.columns, set()).update(f.type_name() for f in slot.families.values())
+    for key, slot in slots.slots.items():
+        faults = summaries[key].faults
+        for reason, text in (
+            ("infinite", "is not finite"),
+            ("partly missing", "is missing, but not all columns that belong together are"),
+        ):
+            if reason in faults:
+                problems.append((faults[reason], text))
+        if slot.required and "missing" in faults:
+            problems.append((faults["missing"], "is missing; wrap the model of a column in optional to allow that"))
+        if strict and len(kinds[key.columns]) == 1:
+            for base_key, family in slot.families.items():
+                if repr(base_key) in faults:
+                    problems.append((faults[repr(base_key)], f"is not in the support of {family.type_name()} "
+                                                             f"({family.support_text()})"))  # fmt: skip
+    if not problems:
+        return
+    fault, text = min(problems, key=lambda p: p[0].row)
+    value = "the value" if fault.value == "nothing" else fault.value
+    counts: dict[str, int] = {}
+    for other, _ in problems:
+        counts[other.column] = counts.get(other.column, 0) + other.count
+    many = ", ".join(f"{c}: {n}" for c, n in sorted(counts.items()))
+    where = table.where(fault.row, "the first is 0")
+    raise DataError(f"{where}, column {fault.column!r}: {value} {text}; "
+                    f"rows refused by column: {many}")  # fmt: skip
+
+
+def bindings(slots: Slots, summaries: dict[SlotKey | str, Summary], warn: bool = False,
+             centre: bool = True) -> Bindings:  # fmt: skip
+    """The encoding of each slot. Leaves of a model fitted earlier keep shift, scale and levels.
+
+    Slots of tied leaves get one encoding, from all their columns: only then are their parameters one.
+    """
+    bound: Bindings = {}
+    for key, slot in slots.slots.items():
+        alike = _alike(slots, slot)
+        summary = copy.deepcopy(summaries[alike[0].key])
+        for other in alike[1:]:
+            summary.merge(summaries[other.key])
+        families = [f for s in alike for f in s.families.values()]
+        kept = next((f.encoding for f in families if f.encoding is not None), None)
+        levels = _declared_levels(key, families) if key.kind == "label" else None
+        encoding = bind_encoding(key, summary, kept, levels, centre=centre)
+        own = summaries[key]
+        bases = frozenset(k for k, f in slot.families.items() if _needs_base(f, k, own, encoding))
+        bound[key] = replace(encoding, missing=own.missing, bases=bases)
+        if warn and key.kind == "centred" and own.observed and (own.low == own.high).any():
+            column = key.columns[int(np.argmax(own.low == own.high))]
+            warnings.warn(f"column {column!r} is constant: its variance is set to the floor", stacklevel=2)
+    return bound
+
+
+def _alike(slots: Slots, slot: Slot) -> list[Slot]:
+    """The slots that are tied to one, directly or by way of others, in tree order."""
+    ties, found = set(slot.ties), [slot]
+    while True:
+        found = [s for s in slots.slots.values() if s is slot or s.ties & ties]
+        more = set().union(*(s.ties for s in found))
+        if more == ties:
+            break
+        ties = more
+    for other in found:
+        if (other.key.kind, len(other.key.columns)) != (slot.key.kind, len(slot.key.columns)):
+            key = sorted(k for k, _ in slot.ties & other.ties or slot.ties)[0]
+            raise ModelError(f"key {key!r}: the nodes of one key must be of one family and size")
+    return found
+
+
+def _declared_levels(key: SlotKey, families: list[Family]) -> tuple | None:
+    declared = {f.levels for f in families if isinstance(f, Categorical) and f.levels is not None}
+    if len(declared) > 1:
+        raise ModelError(f"column {key.columns[0]!r}: categorical leaves declare different levels")
+    return declared.pop() if declared else None
+
+
+def _needs_base(family: Family, key: tuple, summary: Summary, encoding: Encoding) -> bool:
+    if isinstance(family, Categorical):
+        known = {label_key(v) for v in encoding.levels}
+        return any(label not in known for label in summary.counts)
+    return repr(key) in summary.faults or family.base(np.ones((len(key[1]), 0))) is not None

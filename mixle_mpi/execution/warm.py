@@ -1,0 +1,83 @@
+"""Kernels are compiled before the first pass, by one rank of each node; the others load what it made.
+
+numba's cache on disk is written without locks: ranks that compile at the same time do the same work, and may
+leave an index and a kernel that do not belong together.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from mixle_mpi.contract.family import ResidualFamily
+from mixle_mpi.contract.node import Node
+from mixle_mpi.execution.executor import Executor
+from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.families.leaf import LeafBank
+from mixle_mpi.models.mixture import Mixture, MixtureBank
+
+ROWS = 8
+
+
+class FirstRows:
+    """The first rows of a source."""
+
+    def __init__(self, source):
+        self.first, self.n, self._source = source.first, min(source.n, ROWS), source
+
+    def column(self, key, start: int, stop: int) -> np.ndarray | None:
+        return self._source.column(key, start, stop)
+
+    def take(self, key, rows: np.ndarray) -> np.ndarray:
+        return self._source.take(key, rows)
+
+
+def warm(executor: Executor) -> None:
+    """Compile or load the kernels that a model needs. Collective over the whole grid.
+
+    On each node the lowest rank with rows goes first. It rehearses also the forms that only
+    some parameters call for, so that the others find them made.
+    """
+    source = executor.source
+    node = executor.grid.world.node()
+    with_rows = [rank for rank, n in enumerate(node.allgather(source.n)) if n > 0]
+    leads = bool(with_rows) and node.rank == with_rows[0]
+    if leads:
+        rehearse(executor.model, source, every_form=node.size > 1)
+    node.barrier()
+    if source.n > 0 and not leads:
+        rehearse(executor.model, source, every_form=False)
+    node.barrier()  # so that nobody waits for the others in the next phase
+    node.free()
+
+
+def rehearse(model: Node, source, every_form: bool) -> None:
+    """One pass of a bound model over a few rows with hardly any components, alone."""
+    executor = Executor(small(model), FirstRows(source), serial_grid(), None)
+    executor.prepare_start()
+    mixtures = [b for b in executor.bank.walk() if isinstance(b, MixtureBank)]
+    executor.accumulate_labels({id(b): np.zeros(executor.source.n, np.int32) for b in mixtures})
+    executor.prepare_start()
+    executor.e_step()
+    executor.search()
+    residual = [b for b in executor.bank.walk() if isinstance(b, LeafBank) and isinstance(b.node, ResidualFamily)]
+    if every_form and residual:
+        for bank in residual:
+            bank.natural_error = -1.0
+        executor.e_step()
+
+
+def small(node: Node) -> Node:
+    """The tree with at most two components in each mixture, one for each kind in a mixture of several."""
+    if not isinstance(node, Mixture):
+        return node.replace(small)
+    kept = copy.copy(node)
+    if node.template is not None:
+        kept.template, kept._components = small(node.template), None
+        kept.num_components = min(node.num_components, 2)
+    else:
+        kept._components = tuple(small(node.components[positions[0]]) for positions in node.groups())
+        kept.num_components = len(kept._components)
+    kept.weights = None
+    return kept

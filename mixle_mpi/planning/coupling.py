@@ -1,0 +1,81 @@
+"""What crosses the network in an iteration, and how long that takes.
+
+All functions take numbers or arrays of them. What is not known of the network takes no time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixle_mpi.contract.decomposition import ReductionOp
+from mixle_mpi.planning.profile import FLOAT
+from mixle_mpi.planning.resources import Resources
+
+
+@dataclass(frozen=True)
+class Network:
+    """Latencies in seconds a message and seconds a byte, within and between nodes, and the ranks of a node."""
+
+    latency: tuple[float, float]
+    per_byte: tuple[float, float]
+    ranks_per_node: int
+
+    @property
+    def known(self) -> bool:
+        return any(self.latency) or any(self.per_byte)
+
+    def _pick(self, pair: tuple[float, float], between):
+        return np.where(between, pair[1], pair[0])
+
+
+def network_of(resources: Resources) -> Network:
+    """The network of some resources; devices of unknown node are on one node."""
+
+    def inverse(bandwidth: float | None) -> float:
+        return 0.0 if bandwidth is None else 1.0 / bandwidth
+
+    counts = Counter(d.node for d in resources.devices)
+    latency = resources.latency_within or 0.0, resources.latency_between or 0.0
+    per_byte = inverse(resources.bandwidth_within), inverse(resources.bandwidth_between)
+    return Network(latency, per_byte, max(counts.values(), default=1))
+
+
+def hops(ranks):
+    """Rounds of messages of a collective."""
+    return np.ceil(np.log2(np.maximum(ranks, 1)))
+
+
+def axis_bytes(reduction: ReductionOp, model_shards, payload, rows):
+    """Bytes that a rank receives on the model axis in one pass over its rows.
+
+    LOGSUMEXP gathers the pairs of all shards; SUM is an Allreduce, which moves every value twice; GATHER moves
+    each value once.
+    """
+    m = np.asarray(model_shards, dtype=float)
+    factor = {ReductionOp.LOGSUMEXP: m - 1.0, ReductionOp.SUM: 2.0 * (m - 1.0) / m}.get(reduction, (m - 1.0) / m)
+    return factor * FLOAT * payload * rows
+
+
+def model_axis_seconds(net: Network, model_shards, received, messages):
+    """Seconds that `messages` reductions take in which a rank receives so many bytes."""
+    between = (np.asarray(model_shards) > net.ranks_per_node) | (net.ranks_per_node % np.asarray(model_shards) != 0)
+    cut = np.asarray(model_shards) > 1
+    time = messages * hops(model_shards) * net._pick(net.latency, between) + received * net._pick(net.per_byte, between)
+    return np.where(cut, time, 0.0)
+
+
+def data_axis_seconds(net: Network, shards, model_shards, stats, params):
+    """Seconds of an iteration's reductions over the data axis, and of the header over the whole grid.
+
+    Statistics (values) are reduce-scattered to owners, parameters gathered from them.
+    """
+    ranks = np.asarray(shards) * np.asarray(model_shards)
+    between = ranks > net.ranks_per_node
+    latency, per_byte = net._pick(net.latency, between), net._pick(net.per_byte, between)
+    d = np.asarray(shards, dtype=float)
+    size = FLOAT * (stats + params) * (d - 1.0) / d
+    reduced = np.where(d > 1, 2.0 * hops(d) * latency + size * per_byte, 0.0)
+    return reduced + np.where(ranks > 1, 2.0 * hops(ranks) * latency, 0.0)

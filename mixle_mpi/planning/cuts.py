@@ -1,0 +1,307 @@
+"""The ways to cut a model: which units a shard can hold, and what every shard holds besides.
+
+A cut has a list of units, in runs of equal ones. A plain cut divides one node, or with `*` the same node of all
+members alike. A nested cut divides the units of a node further, by the units of the nodes inside them: a
+shard is a contiguous range of the deepest units, and pays for each inner node that it holds a unit of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mixle_mpi.contract.decomposition import DecompAxis, ReductionOp
+from mixle_mpi.planning.profile import Load, Profile, Run
+
+MOST_SEGMENTS = 4096  # nested cuts into more runs than this are not tried: there are units enough without
+DEEPEST = 4  # levels of nested cuts that are tried
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """`count` equal units one after another: the `load` of one, and the group whose members share rows and fields."""
+
+    count: int
+    load: Load
+    group: int
+    owners: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CutNode:
+    """A node that is cut: its path (`*` for all members), axis, and the units `first` to `stop` of the cut's list."""
+
+    path: str
+    axis: DecompAxis
+    units: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A way to cut a model.
+
+    Attributes
+    ----------
+    nodes : the nodes that are cut, in tree order, the first one outermost
+    fixed : what every shard has
+    segments : the units
+    groups : what each group of units costs once in a shard that holds any of it
+    owners : what each inner cut node costs a shard that holds a unit of it
+    payload : float64 values that a shard sends along the model axis for each observation
+    messages : reductions over the model axis for each batch of tiles
+    elsewhere : for each group, the equal units of members that are not cut: they are maximised together
+    """
+
+    nodes: tuple[CutNode, ...]
+    reduction: ReductionOp
+    fixed: Load
+    segments: tuple[Segment, ...]
+    groups: tuple[Load, ...]
+    owners: tuple[Load, ...] = ()
+    payload: float = 0.0
+    messages: float = 1.0
+    elsewhere: tuple[float, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return self.nodes[0].path
+
+    @property
+    def axis(self) -> DecompAxis:
+        return self.nodes[0].axis
+
+    @property
+    def units(self) -> int:
+        return sum(s.count for s in self.segments)
+
+    @property
+    def nested(self) -> bool:
+        return len(self.nodes) > 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step down the tree: one child number of a run, or with None all its copies alike."""
+
+    run: Run
+    number: int | None
+
+    @property
+    def role(self) -> str:
+        return self.run.role if self.number is None else self.run.role_of(self.number)
+
+
+def uncut(model: Profile) -> Cut:
+    """The cut that is none: one unit, the whole model."""
+    load = model.load
+    shared = Load(row_flops=load.row_flops, held=load.shared, row_scratch=load.row_scratch)
+    return Cut((CutNode("", DecompAxis.NONE, 1, 0, 1),), ReductionOp.REPLICATE, Load(),
+               (Segment(1, load.copies(1, False), 0),), (shared,))  # fmt: skip
+
+
+def cuts_of(model: Profile, nested: bool = True) -> Iterator[Cut]:
+    """All cuts worth trying. Of alike single members only the first; nested ones come last."""
+    repeated = repeated_keys(model)
+    found = [(steps, node) for steps, node in shardable(model) if not _held_once(model, steps, node, repeated)]
+    for steps, node in found:
+        yield plain_cut(model, steps, node)
+    if nested:
+        for steps, node in found:
+            before = 1
+            for depth in range(1, DEEPEST + 1):
+                cut = nested_cut(model, steps, node, depth)
+                if cut is None or len(cut.nodes) == before:
+                    break
+                before = len(cut.nodes)
+                yield cut
+
+
+def shardable(model: Profile, steps: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Profile]]:
+    """Every node that can be cut with the steps to it, in tree order, copies once by `*` and once alone."""
+    if model.is_shardable:
+        yield steps, model
+    for run in model.runs:
+        if run.count > 1 and sum(r.unit for r in model.runs) == 1:
+            yield from shardable(run.profile, (*steps, Step(run, None)))
+        yield from shardable(run.profile, (*steps, Step(run, 0)))
+
+
+def repeated_keys(model: Profile) -> set[str]:
+    """Keys that more than one node has."""
+    counts: dict[str, float] = {}
+
+    def visit(node: Profile, copies: float) -> None:
+        if node.key is not None:
+            counts[node.key] = counts.get(node.key, 0) + copies
+        for run in node.runs:
+            visit(run.profile, copies * run.count)
+
+    visit(model, 1)
+    return {key for key, count in counts.items() if count > 1}
+
+
+def _held_once(model: Profile, steps: tuple[Step, ...], node: Profile, repeated: set[str]) -> bool:
+    """Whether the node belongs to parameters that other places have as well: it is not cut, but held whole."""
+    return any(p.key in repeated for p in (model, *(s.run.profile for s in steps), node) if p.key is not None)
+
+
+def path_of(steps: tuple[Step, ...]) -> str:
+    return "/".join(s.role for s in steps)
+
+
+def alike(parent: Profile, run: Run) -> int:
+    """How many children of the parent are evaluated together with those of the run: itself, and equal runs."""
+    return sum(r.count for r in parent.runs if r.profile is run.profile) if parent.gathers else run.count
+
+
+def rest(model: Profile, steps: tuple[Step, ...]) -> Load:
+    """What the model costs without the units of the node at the end of the steps."""
+    load = model.own + model.unit.copies(model.decomposition.num_units) if steps else model.own
+    chosen = steps[0].run if steps else None
+    for run in model.runs:
+        if chosen is None:
+            load = load if run.unit else load + run.load()
+        elif run is chosen:
+            inner = rest(run.profile, steps[1:]).rows(run.rows)
+            if steps[0].number is None:
+                load = load + inner.copies(run.count)
+            else:
+                others = alike(model, run) - 1
+                load = load + inner.copies(1, not others) + run.profile.load.copies(others, others > 0).rows(run.rows)
+        elif not (model.gathers and run.profile is chosen.profile and steps[0].number is not None):
+            load = load + run.load()
+    return load.gathered() if model.gathers else load
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a node is: rows for each observation, members cut together, and members in its bank besides."""
+
+    rows: float
+    together: int
+    elsewhere: int
+
+
+def _place(model: Profile, steps: tuple[Step, ...]) -> _Place:
+    rows, together, everyone, parent = 1.0, 1, 1, model
+    for step in steps:
+        rows *= step.run.rows
+        together *= step.run.count if step.number is None else 1
+        everyone *= alike(parent, step.run)
+        parent = step.run.profile
+    return _Place(rows, together, everyone - together)
+
+
+def plain_cut(model: Profile, steps: tuple[Step, ...], node: Profile) -> Cut:
+    """The cut of one node, of one member or of all alike."""
+    place = _place(model, steps)
+    segments, groups = _units(node, place)
+    whole = sum(s.count for s in segments)
+    cut = CutNode(path_of(steps), node.decomposition.axis, node.decomposition.num_units, 0, whole)
+    return Cut((cut,), node.decomposition.reduction, rest(model, steps), tuple(segments), tuple(groups),
+               payload=node.cost.payload * place.rows * place.together, messages=node.cost.messages,
+               elsewhere=_elsewhere(segments, len(groups), place))  # fmt: skip
+
+
+def _elsewhere(segments: list[Segment], groups: int, place: _Place) -> tuple[float, ...]:
+    """For each group the units like its own that the members not cut have."""
+    counts = [0] * groups
+    for s in segments:
+        counts[s.group] += s.count
+    return tuple(n * place.elsewhere / place.together for n in counts)
+
+
+def _units(node: Profile, place: _Place) -> tuple[list[Segment], list[Load]]:
+    """The units of a node, and what each group of them shares, unless members elsewhere share it as well."""
+    rows, together, alone = place.rows, place.together, not place.elsewhere
+    numbers: dict[int, int] = {}
+    segments: list[Segment] = []
+    groups: list = []
+    for run in node.units():
+        load = run.profile.load.rows(run.rows * rows)
+        group = numbers.setdefault(id(run.profile) if node.gathers else id(run), len(numbers))
+        if group == len(groups):
+            shared = load.shared * together if node.gathers else load.shared * 0
+            groups.append(Load(row_flops=load.row_flops * alone, held=shared, row_scratch=load.row_scratch * alone))
+        own = load.copies(together, False)
+        own = own if node.gathers else own + Load(held=load.shared * together)
+        own = own + node.unit.rows(rows).copies(together)
+        segments.append(Segment(run.count, own, group))
+    return segments, groups
+
+
+def inside(unit: Profile, steps: tuple[Step, ...] = ()) -> tuple[tuple[Step, ...], Profile] | None:
+    """The first node in a unit that can be cut: the unit itself, or the heaviest one below a wrapper."""
+    if unit.is_shardable:
+        return steps, unit
+    found = [inside(run.profile, (*steps, Step(run, 0))) for run in unit.runs if run.count == 1]
+    there = [f for f in found if f is not None]
+    return max(there, key=lambda f: f[1].load.flops, default=None)
+
+
+class _Nest:
+    """Builds the list of units of a nested cut."""
+
+    def __init__(self, alone: bool):
+        self.alone = alone  # whether nobody else shares what units share
+        self.segments: list[Segment] = []
+        self.groups: list[Load] = []
+        self.owners: list[Load] = []
+        self.nodes: list[CutNode] = []
+        self.numbers: dict[int, int] = {}
+        self.payload = 0.0
+        self.at = 0
+
+    def divide(self, node: Profile, path: str, rows: float, owners: tuple[int, ...], depth: int) -> bool:
+        """Append the units of a node, divided further down to a depth. Whether it was short enough."""
+        place, first = len(self.nodes), self.at
+        self.nodes.append(CutNode(path, node.decomposition.axis, node.decomposition.num_units, 0, 0))
+        for run in node.units():
+            deeper = inside(run.profile) if depth else None
+            load = run.profile.load.rows(run.rows * rows)
+            if deeper is None:
+                self._append(run, load, node.unit.rows(rows), node.gathers, owners)
+            elif len(self.segments) + run.count > MOST_SEGMENTS:
+                return False
+            else:
+                for k in range(run.count):
+                    if not self._inside(run, k, deeper, node.unit.rows(rows), path, rows, owners, depth):
+                        return False
+        self.nodes[place] = CutNode(path, node.decomposition.axis, node.decomposition.num_units, first, self.at)
+        return len(self.segments) <= MOST_SEGMENTS
+
+    def _append(self, run: Run, load: Load, unit: Load, gathers: bool, owners: tuple[int, ...]) -> None:
+        group = self.numbers.setdefault(id(run.profile) if gathers else id(run), len(self.numbers))
+        if group == len(self.groups):
+            self.groups.append(Load(row_flops=load.row_flops * self.alone, row_scratch=load.row_scratch * self.alone))
+        # what the units of one inner node share is counted with each unit: at most too much
+        own = load.copies(1, False) + Load(held=load.shared) + unit
+        self.segments.append(Segment(run.count, own, group, owners))
+        self.at += run.count
+
+    def _inside(self, run: Run, k: int, deeper, unit: Load, path: str, rows: float, owners, depth: int) -> bool:
+        steps, inner = deeper
+        below = rows * run.rows
+        for step in steps:
+            below *= step.run.rows
+        self.owners.append(rest(run.profile, steps).rows(run.rows * rows) + unit)
+        self.payload = max(self.payload, inner.cost.payload * below)
+        there = "/".join(filter(None, [path, run.role_of(k), path_of(steps)]))
+        return self.divide(inner, there, below, (*owners, len(self.owners) - 1), depth - 1)
+
+
+def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: int) -> Cut | None:
+    """A node cut, and the nodes inside its units as well, to a depth; None when there are too many of them."""
+    if any(s.number is None for s in steps):
+        return None  # one list of units has no place for ranges of each member
+    place = _place(model, steps)
+    rows = place.rows
+    nest = _Nest(not place.elsewhere)
+    if not nest.divide(node, path_of(steps), rows, (), depth):
+        return None
+    # a contiguous range shares at most its first and its last inner node with others
+    return Cut(tuple(nest.nodes), node.decomposition.reduction, rest(model, steps), tuple(nest.segments),
+               tuple(nest.groups), tuple(nest.owners), node.cost.payload * rows + 2.0 * nest.payload,
+               node.cost.messages + 1.0, _elsewhere(nest.segments, len(nest.groups), place))  # fmt: skip

@@ -1,0 +1,266 @@
+"""One candidate: a cut, a D x M grid of devices, the bounds of every shard, and the seconds that it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from mixle_mpi.contract.blocks import shard_rows
+from mixle_mpi.contract.work import FLOP_SECONDS
+from mixle_mpi.planning.coupling import Network, axis_bytes, data_axis_seconds, model_axis_seconds
+from mixle_mpi.planning.cuts import Cut
+from mixle_mpi.planning.partition import optimal_bounds
+from mixle_mpi.planning.profile import FLOAT, Held, Profile
+from mixle_mpi.planning.resources import Resources
+from mixle_mpi.planning.rows import busiest_rows, deal_rows
+from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, Shards, even_bounds, is_uniform, tile_rows
+
+MOST_POOLS = 8  # orders of the devices that are tried
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Devices in the order in which a grid takes them: their numbers, FLOPs a second, and bytes of memory."""
+
+    numbers: np.ndarray
+    speeds: np.ndarray
+    room: np.ndarray
+
+    @property
+    def alike(self) -> bool:
+        return bool((self.speeds == self.speeds[0]).all() and (self.room == self.room[0]).all())
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is planned: the model's profile, the number of rows, and the devices."""
+
+    model: Profile
+    rows: int
+    resources: Resources
+    network: Network
+
+    @property
+    def passes(self) -> float:
+        """Passes over the data in an iteration."""
+        return 1.0 + self.model.passes
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A plan and what it takes.
+
+    Attributes
+    ----------
+    bounds : borders of the units of the M model shards
+    row_bounds : borders of the rows of the D data shards, None for those of `contract.blocks.shard_rows`
+    devices : (D, M) numbers of the devices
+    seconds : by phase; `total` is what the plan is judged by
+    busiest_flops : FLOPs of the slowest worker in an iteration
+    bytes : of the heaviest worker, by kind; `excess` the largest bytes / memory over all workers, 0 when no
+        memory is known
+    """
+
+    cut: Cut
+    shards: int
+    model_shards: int
+    bounds: tuple[int, ...]
+    row_bounds: tuple[int, ...] | None
+    devices: np.ndarray
+    seconds: dict[str, float]
+    busiest_flops: float
+    bytes: dict[str, float]
+    heaviest: int
+    excess: float
+    busy: int
+
+    @property
+    def total(self) -> float:
+        return self.seconds["total"]
+
+    @property
+    def fits(self) -> bool:
+        return self.excess <= 1.0
+
+
+def pools_of(resources: Resources) -> list[Pool]:
+    """The devices fastest first; and without the smallest ones, where memories differ."""
+    devices = resources.devices
+    rate = 1.0 / FLOP_SECONDS if resources.flops_per_second is None else resources.flops_per_second
+    speeds = np.array([d.throughput * rate for d in devices])
+    room = np.array([math.inf if d.memory_bytes is None else d.memory_bytes for d in devices])
+    order = np.lexsort((np.arange(len(devices)), -room, -speeds))
+    pools = [Pool(order, speeds[order], room[order])]
+    sizes = sorted(set(room.tolist()))[1:]
+    if sizes:
+        by_room = np.lexsort((np.arange(len(devices)), -speeds, -room))
+        pools.append(Pool(by_room, speeds[by_room], room[by_room]))
+        picked = sorted({round(k * (len(sizes) - 1) / MOST_POOLS) for k in range(MOST_POOLS + 1)})
+        for least in (sizes[k] for k in picked):
+            kept = order[room[order] >= least]
+            pools.append(Pool(kept, speeds[kept], room[kept]))
+    return pools
+
+
+class _BySize(Shards):
+    """Ranges that are judged by their bytes."""
+
+    def _time(self, total, j):
+        return total[1] / self.room[j] if math.isfinite(self.room[j]) else 0.0
+
+
+def candidate(task: Task, cut: Cut, shards: int, model_shards: int, pool: Pool, strict: bool = True):
+    """The best plan on the first D x M devices of a pool; None when it does not fit, and `strict`."""
+    found = [made for made in _layouts(task, cut, shards, model_shards, pool, strict) if made is not None]
+    return min(found, key=lambda c: (c.total if strict else c.excess, -c.busy), default=None)
+
+
+def _layouts(task: Task, cut: Cut, d: int, m: int, pool: Pool, strict: bool) -> Iterator[Candidate | None]:
+    """The ways to arrange the devices: neighbours in one model group, or in one model column."""
+    used = slice(0, d * m)
+    whole = Pool(pool.numbers[used], pool.speeds[used], pool.room[used])
+    columns = [np.arange(d * m).reshape(d, m)]
+    if not whole.alike and d > 1 and m > 1:
+        columns.append(np.arange(d * m).reshape(m, d).T)
+    for at in columns:
+        speeds, room = whole.speeds[at], whole.room[at]
+        if whole.alike or m > 1:
+            bounds = None if m > 1 else (0, cut.units)
+            yield _filled(task, cut, whole.numbers[at], speeds, room, None, bounds, strict)
+        if not whole.alike:
+            yield _dealt(task, cut, whole.numbers[at], speeds, room, strict)
+
+
+def _bounds(task: Task, cut: Cut, rows: int, d: int, speeds, room, strict: bool) -> tuple[int, ...] | None:
+    """Borders of the units for model shards of these speeds, (m,), and memories."""
+    m = len(speeds)
+    if m == 1:
+        return 0, cut.units
+    job = Job(rows, d, task.passes, task.model.row_bytes())
+    if strict and is_uniform(cut) and len(set(speeds.tolist())) == 1 and len(set(room.tolist())) == 1:
+        bounds = even_bounds(cut.units, m)
+        widest = max(b - a for a, b in pairwise(bounds))
+        fits = Shards(cut, job, speeds, room).total(0, widest)[1] <= room[0]
+        return tuple(bounds) if fits else None
+    kind = Shards if strict else _BySize
+    ranges = kind(cut, job, speeds.tolist(), room.tolist())
+    best = optimal_bounds(ranges)
+    return None if best is None else tuple(best)
+
+
+def _filled(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> Candidate | None:
+    """The plan with given borders of rows (None for even ones); those of units are found where not given."""
+    d = len(speeds)
+    rows = busiest_rows(task.rows, d) if row_bounds is None else max(np.diff(row_bounds))
+    if bounds is None:
+        # a column goes at the pace of its slowest device, a group at that of its slowest
+        pace = speeds.max(axis=1, keepdims=True)
+        bounds = _bounds(task, cut, int(rows), d, (speeds / pace).min(axis=0) * pace.max(), room.min(axis=0), strict)
+    return None if bounds is None else _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict)
+
+
+def _dealt(task, cut, numbers, speeds, room, strict) -> Candidate | None:
+    """The plan with rows dealt by speed."""
+    d, m = speeds.shape
+    rows, best = busiest_rows(task.rows, d), None
+    pace = speeds.max(axis=1, keepdims=True)
+    columns = [speeds.min(axis=0), (speeds / pace).min(axis=0) * pace.max()]
+    for column in columns if m > 1 else columns[:1]:
+        for _ in range(3):
+            bounds = _bounds(task, cut, int(rows), d, column, room.min(axis=0), strict)
+            row_bounds = None if bounds is None else _rows_by_speed(task, cut, speeds, room, bounds)
+            if bounds is None or row_bounds is None:
+                break
+            made = _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict)
+            if made is not None and (best is None or made.total < best.total):
+                best = made
+            if m == 1:
+                break
+            # units again, for the rows that each group has now
+            dealt = np.maximum(np.diff(row_bounds), 1)
+            rows = dealt.max()
+            column = (speeds / dealt[:, None]).min(axis=0) * rows
+    return best
+
+
+def _rows_by_speed(task, cut, speeds, room, bounds) -> list[int] | None:
+    d, _ = speeds.shape
+    flops, m_steps, held, spaces = _shard_costs(task, cut, d, busiest_rows(task.rows, d), bounds)
+    row_bytes = task.model.row_bytes()
+    most = np.full(d, math.inf)
+    if row_bytes:
+        most = np.floor((room - FLOAT * held - spaces) / row_bytes).min(axis=1)
+    if (most < 0).all():
+        return None
+    room_for = np.maximum(most, 0.0).tolist()
+    return deal_rows(task.rows, (flops / speeds).max(axis=1), (m_steps / speeds).max(axis=1), room_for)
+
+
+def _shard_costs(task, cut, d: int, rows: int, bounds: Sequence[int]):
+    """E-step FLOPs a row, M-step FLOPs, resident values and bytes of workspace of every model shard, (m,) each."""
+    job = Job(rows, d, task.passes, 0.0)
+    m = len(bounds) - 1
+    shards = Shards(cut, job, [1.0] * m, [math.inf] * m)
+    done: dict[tuple, tuple] = {}
+    costs = []
+    for a, b in pairwise(bounds):
+        name = (b - a,) if is_uniform(cut) else (a, b)
+        if name not in done:
+            c = shards.state(a, b)
+            done[name] = (c.e_step, c.m_step, c.held.resident, c.space) if b > a else (0.0, 0.0, 0.0, 0.0)
+        costs.append(done[name])
+    return np.array(costs).T
+
+
+def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> Candidate | None:
+    """Seconds and bytes of a complete plan; None when it does not fit, and `strict`."""
+    d, m = speeds.shape
+    if row_bounds is None:
+        most = busiest_rows(task.rows, d)
+        rows = np.full(d, most) if d > 4096 else np.array([b - a for a, b in _even_rows(task.rows, d)])
+    else:
+        rows = np.diff(row_bounds)
+        most = int(rows.max())
+    flops, m_steps, held, spaces = _shard_costs(task, cut, d, most, bounds)
+    there = np.broadcast_to(np.diff(bounds)[None, :] > 0, speeds.shape)
+    used = (rows[:, None] > 0) & there
+    work = np.where(there, rows[:, None] * flops + m_steps, 0.0)
+    times = work / speeds
+    sizes = np.where(there, rows[:, None] * task.model.row_bytes() + FLOAT * held + spaces, 0.0)
+    excess = float((sizes / room).max())
+    if strict and excess > 1.0:
+        return None
+    at = np.unravel_index(int(times.argmax()), times.shape)
+    heavy = int(np.unravel_index(int((sizes / np.where(np.isfinite(room), room, 1e300)).argmax()), times.shape)[1])
+    e_step = float(rows[at[0]] * flops[at[1]] / speeds[at])
+    kinds, values, tile = _bytes(task, cut, d, most, bounds, heavy)
+    messages = math.ceil(math.ceil(most / tile) / TILES_A_MESSAGE) * cut.messages * task.passes
+    received = axis_bytes(cut.reduction, m, cut.payload, most) * task.passes
+    model_axis = float(model_axis_seconds(task.network, m, received, messages))
+    data_axis = float(data_axis_seconds(task.network, d, m, values.stats, values.params))
+    seconds = {"e_step": e_step, "m_step": float(times[at]) - e_step, "model_axis": model_axis, "data_axis": data_axis}
+    seconds["total"] = float(times[at]) + model_axis + data_axis
+    return Candidate(cut, d, m, tuple(bounds), None if row_bounds is None else tuple(row_bounds), numbers, seconds,
+                     float(work[at]), kinds, heavy, excess, int(used.sum()))  # fmt: skip
+
+
+def _even_rows(n: int, d: int) -> Iterator[tuple[int, int]]:
+    return (shard_rows(k, d, n) for k in range(d))
+
+
+def _bytes(task, cut, d, rows, bounds, heavy) -> tuple[dict[str, float], Held, int]:
+    """Bytes by kind of the heaviest shard, what it holds, and the rows of its tiles."""
+    m = len(bounds) - 1
+    shards = Shards(cut, Job(rows, d, task.passes, 0.0), [1.0] * m, [math.inf] * m)
+    a, b = bounds[heavy], bounds[heavy + 1]
+    cost = shards.state(a, b)
+    held = cost.held
+    kinds = {
+        "rows": rows * task.model.row_bytes(), "parameters": FLOAT * held.params, "new parameters": FLOAT * held.params,
+        "statistics": FLOAT * held.stats, "kernels": FLOAT * held.kernel, "workspace": cost.space,
+    }  # fmt: skip
+    return kinds | {"total": sum(kinds.values())}, held, tile_rows(cost.scratch)

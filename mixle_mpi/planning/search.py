@@ -1,0 +1,190 @@
+"""The best plan: all cuts, numbers of model shards and of data shards, those that could be best first.
+
+A candidate's lower bound comes from a few array operations for all numbers of shards at once; candidates are
+worked out in the order of their bounds until no bound is below the best plan found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixle_mpi.contract.blocks import num_blocks
+from mixle_mpi.planning.coupling import axis_bytes, data_axis_seconds, model_axis_seconds
+from mixle_mpi.planning.cuts import Cut
+from mixle_mpi.planning.grids import Candidate, Pool, Task, candidate
+from mixle_mpi.planning.profile import FLOAT, Load
+from mixle_mpi.planning.rows import least_busiest_rows
+from mixle_mpi.planning.shards import is_uniform
+
+TIE = 1e-12  # relative
+RUNNER_UPS = 5
+FEW = 64  # up to so many unequal devices every number of data shards is tried
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Numbers of data shards and model shards, (k,) each, with lower bounds of seconds and of bytes / memory."""
+
+    cut: Cut
+    pool: Pool
+    shards: np.ndarray
+    model_shards: np.ndarray
+    seconds: np.ndarray
+    excess: np.ndarray
+
+
+def better(a: Candidate, b: Candidate | None) -> bool:
+    """Whether a is the better plan: faster, or as fast with more workers busy, or with fewer model shards."""
+    if b is None or a.total < b.total * (1.0 - TIE):
+        return True
+    if a.total > b.total * (1.0 + TIE):
+        return False
+    return (-a.busy, a.model_shards, a.cut.nested) < (-b.busy, b.model_shards, b.cut.nested)
+
+
+def search(task: Task, cuts: list[Cut], pools: list[Pool]) -> tuple[Candidate, list[Candidate]]:
+    """The best plan that fits, else the one nearest to fitting; and the best of the others."""
+    options = [bounds_below(task, cut, pool) for cut in cuts for pool in pools]
+    best: Candidate | None = None
+    others: list[Candidate] = []
+    for cut, pool, d, m, bound in _in_order(options):
+        if best is not None and bound > best.total * (1.0 + TIE) and len(others) > RUNNER_UPS:
+            break
+        found = candidate(task, cut, d, m, pool)
+        if found is None:
+            continue
+        others.append(found)
+        if better(found, best):
+            best = found
+    if best is None:
+        best = nearest_to_fitting(task, options)
+    return best, ranked(others, best)
+
+
+def _in_order(options: list[Options]) -> Iterator[tuple[Cut, Pool, int, int, float]]:
+    """All candidates that may fit, the lowest bound first; of equal ones those with fewer model shards."""
+    which = np.concatenate([np.full(len(o.shards), k) for k, o in enumerate(options)])
+    d, m, seconds, excess = (
+        np.concatenate([o.__dict__[name] for o in options]) for name in ("shards", "model_shards", "seconds", "excess")
+    )
+    may_fit = np.flatnonzero(excess <= 1.0 + 1e-9)
+    for k in may_fit[np.lexsort((m[may_fit], seconds[may_fit]))]:
+        o = options[which[k]]
+        yield o.cut, o.pool, int(d[k]), int(m[k]), float(seconds[k])
+
+
+def nearest_to_fitting(task: Task, options: list[Options]) -> Candidate:
+    """Of plans that do not fit, the one whose heaviest worker is least beyond its memory."""
+    best: Candidate | None = None
+    ranking = sorted(((float(o.excess[k]), j, int(k)) for j, o in enumerate(options) for k in _least(o.excess)))
+    for bound, j, k in ranking:
+        if best is not None and bound > best.excess:
+            break
+        o = options[j]
+        found = candidate(task, o.cut, int(o.shards[k]), int(o.model_shards[k]), o.pool, strict=False)
+        if found is not None and (best is None or found.excess < best.excess * (1.0 - TIE)):
+            best = found
+    if best is None:
+        raise AssertionError("without limits every plan can be worked out")
+    return best
+
+
+def _least(values: np.ndarray) -> np.ndarray:
+    return np.argsort(values, kind="stable")[:RUNNER_UPS]
+
+
+def ranked(others: list[Candidate], best: Candidate) -> list[Candidate]:
+    """The best of the other plans, one for each grid and path."""
+    seen = {(best.shards, best.model_shards, best.cut.path, best.cut.nested)}
+    result = []
+    for c in sorted(others, key=lambda c: (c.total, -c.busy, c.model_shards)):
+        name = (c.shards, c.model_shards, c.cut.path, c.cut.nested)
+        if name not in seen:
+            seen.add(name)
+            result.append(c)
+    return result[:RUNNER_UPS]
+
+
+def bounds_below(task: Task, cut: Cut, pool: Pool) -> Options:
+    """Lower bounds for the numbers of shards worth trying, on the fastest devices of a pool."""
+    d, m = shapes(task, cut.units, pool)
+    rows = least_busiest_rows(task.rows, d)
+    units = sum(s.count * s.load.flops for s in cut.segments)
+    if is_uniform(cut):
+        most = -(-cut.units // m)
+        heaviest = most * cut.segments[0].load.flops + cut.groups[0].row_flops
+        m_step = sum(-(-(n * most) // d) * c for n, c in cut.segments[0].load.banks)
+    else:
+        heaviest = np.maximum(units / m, max(s.load.flops for s in cut.segments))
+        m_step = sum(s.count * n * c for s in cut.segments for n, c in s.load.banks) / (m * d)
+    fixed_m = sum(-(-n // d) * c for n, c in cut.fixed.banks)
+    each = task.passes * (cut.fixed.e_step + heaviest)
+    fastest = pool.speeds.max()
+    seconds = (rows * each + m_step + fixed_m) / fastest
+    if not (pool.speeds == fastest).all():
+        # whole work over all speeds, and one row of the heaviest shard
+        speed = np.cumsum(pool.speeds)[d * m - 1]
+        whole = task.rows * task.passes * (m * cut.fixed.e_step + units)
+        least = task.passes * (cut.fixed.e_step + max(s.load.flops for s in cut.segments))
+        seconds = np.maximum(0.999 * whole / speed, least / fastest)
+    seconds = seconds + _coupling_below(task, cut, d, m, rows)
+    return Options(cut, pool, d, m, seconds, _excess_below(task, cut, d, m, rows, pool))
+
+
+def shapes(task: Task, units: int, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of data shards and model shards worth trying.
+
+    Without coupling more data shards are never slower on equal devices. With it, and on unequal ones, fewer may
+    be faster.
+    """
+    devices, most = len(pool.numbers), min(len(pool.numbers), units)
+    m = np.arange(1 if units == 1 else 2, most + 1)
+    if not len(m):
+        return m, m
+    d = np.minimum(devices // m, min(task.rows, num_blocks(task.rows)))
+    alike = bool((pool.speeds == pool.speeds[0]).all()) and bool((pool.room == pool.room[0]).all())
+    if alike and not task.network.known:
+        return d, m
+    if not alike and devices <= FEW:
+        pairs = [(k, n) for n, top in zip(m, d) for k in range(1, top + 1)]
+        return np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+    ds, ms = [d], [m]
+    fewer = d // 2
+    while fewer.any():
+        ds.append(fewer[fewer > 0])
+        ms.append(m[fewer > 0])
+        fewer = fewer // 2
+    return np.concatenate(ds), np.concatenate(ms)
+
+
+def _coupling_below(task: Task, cut: Cut, d, m, rows):
+    """Seconds of coupling at least."""
+    if not task.network.known:
+        return 0.0
+    received = axis_bytes(cut.reduction, m, cut.payload, rows) * task.passes
+    model = model_axis_seconds(task.network, m, received, cut.messages * task.passes)
+    fixed = cut.fixed.total_held
+    stats = fixed.stats + sum(s.count * s.load.held.stats for s in cut.segments) / m
+    params = fixed.params + sum(s.count * s.load.held.params for s in cut.segments) / m
+    return 0.999 * (model + data_axis_seconds(task.network, d, m, stats, params))
+
+
+def _excess_below(task: Task, cut: Cut, d, m, rows, pool: Pool):
+    """Bytes of the heaviest worker by the largest memory, at least."""
+    largest = pool.room.max()
+    if not np.isfinite(largest):
+        return np.zeros(len(d))
+
+    def resident(load: Load) -> float:
+        return load.total_held.resident
+
+    units = sum(s.count * s.load.held.resident for s in cut.segments)
+    most = np.maximum(units / m, max(s.load.held.resident for s in cut.segments))
+    if is_uniform(cut):
+        most = -(-cut.units // m) * cut.segments[0].load.held.resident
+    even = pool.speeds.max() == pool.speeds.min()
+    share = rows if even else task.rows // d
+    return (FLOAT * (resident(cut.fixed) + most) + share * task.model.row_bytes()) / largest

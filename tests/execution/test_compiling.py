@@ -1,0 +1,110 @@
+"""Compiling and loading kernels: timed apart, rehearsed before the first pass, from a cache that may be read-only."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from workload import rows, trees
+
+from mixle_mpi import Gaussian, Mixture, MultivariateGaussian, StudentT
+from mixle_mpi.execution.clock import Clock
+from mixle_mpi.execution.em import fit
+from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.load import load
+from mixle_mpi.execution.warm import rehearse, small
+from mixle_mpi.kernels.compiling import compile_seconds, kernels_compiled, working_time
+
+
+def test_compiling_is_timed_and_the_other_clock_stands_still():
+    from numba import njit
+
+    @njit
+    def twice(x):
+        return x + x
+
+    before, made, worked, began = compile_seconds(), kernels_compiled(), working_time(), time.perf_counter()
+    assert twice(2.0) == 4.0
+    wall, spent, worked = time.perf_counter() - began, compile_seconds() - before, working_time() - worked
+    assert kernels_compiled() == made + 1
+    assert 0.5 * wall < spent < wall and worked == pytest.approx(wall - spent, abs=0.01)
+    twice(3.0)
+    assert compile_seconds() - before == spent
+
+
+def test_phases_add_up_to_the_wall_time_with_a_kernel_compiled_in_the_middle():
+    from numba import njit
+
+    @njit
+    def thrice(x):
+        return x + x + x
+
+    clock = Clock()
+    thrice(1.0)
+    time.sleep(0.02)
+    clock.lap("score")
+    time.sleep(0.01)
+    seconds = clock.seconds()
+    assert sum(seconds.values()) == pytest.approx(clock.total(), rel=0.01)
+    assert 0.02 <= seconds["score"] < 0.05 and seconds["compile"] > 0.02 and seconds["other"] >= 0.01
+
+
+@pytest.mark.parametrize("name", trees())
+def test_a_rehearsal_leaves_nothing_to_compile(name, python, tmp_path):
+    """In a process of its own: after the rehearsal of the model, the fit itself loads and compiles no kernel."""
+    script = f"""
+import sys, warnings
+sys.path.insert(0, {str(__file__.rsplit("/", 1)[0])!r})
+warnings.simplefilter("ignore")
+from workload import rows, trees
+from mixle_mpi.execution import em, warm
+from mixle_mpi.execution.em import fit
+from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.kernels.compiling import compile_seconds
+marks = []
+kept = em.warm
+def warm_and_mark(executor):
+    kept(executor)
+    marks.append(compile_seconds())
+em.warm = warm_and_mark
+fit(rows(), trees()[{name!r}][0], serial_grid(), max_iter=6, tol=None)
+print(compile_seconds() - marks[0])
+"""
+    run = python("-c", script, timeout=120)
+    assert run.code == 0, run.err
+    assert float(run.out) < 1e-3
+
+
+def test_every_form_is_rehearsed_for_the_other_ranks():
+    """With it, members that need the residual form meet compiled kernels."""
+    from mixle_mpi.kernels import gaussian
+
+    for model, kernel in [
+        (Gaussian(), gaussian.diagonal_moments),
+        (MultivariateGaussian(2), gaussian.full_moments),
+    ]:
+        x = np.random.default_rng(0).normal(size=(40, 2))[:, : model.width or 2]
+        loaded = load(x, Mixture(model, 3), serial_grid())
+        rehearse(loaded.model, loaded.rows, every_form=True)
+        signatures = list(kernel.signatures)
+        assert signatures
+        fit(x + 1e9, Mixture(model, 3), serial_grid(), max_iter=1, tol=None)
+        far = np.concatenate([x, x + 1e7])
+        fit(far, Mixture(model, 2), serial_grid(), max_iter=3, tol=None)
+        assert list(kernel.signatures) == signatures
+
+
+def test_the_rehearsed_tree_is_small():
+    model = small(Mixture([Gaussian(), StudentT(), Gaussian(), Mixture(Gaussian(), 900)]))
+    assert [c.type_name() for c in model.components] == ["gaussian", "student_t", "mixture"]
+    assert model.components[2].num_components == 2 and model.weights is None
+
+
+def test_a_rehearsal_changes_nothing():
+    data, model = rows(), trees()["deep"][0]
+    loaded = load(data, model, serial_grid())
+    kept = {key: value.copy() for key, value in loaded.rows.arrays.items() if isinstance(value, np.ndarray)}
+    rehearse(loaded.model, loaded.rows, every_form=True)
+    for key, value in kept.items():
+        np.testing.assert_array_equal(loaded.rows.arrays[key], value)

@@ -1,0 +1,43 @@
+"""Run `fit` with a pause in each iteration, and the process number of each rank in the file `pid-<rank>`.
+
+python slow_fit.py SECONDS -- words of fit. Variables: SLOW_FIT_CLOCKS, the clocks of other ranks than 0 are
+wrong by hours; SLOW_FIT_FIRST, rank 0 makes no pause; SLOW_FIT_BYTES, no file may grow larger on rank 0.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from mixle_mpi.commands.launch import default_threads, launch
+
+default_threads()
+
+if __name__ == "__main__":
+    pause, _, *argv = sys.argv[1:]
+    launched = launch()
+    rank = 0 if launched is None else launched.rank
+    from mixle_mpi.commands.fit import main
+    from mixle_mpi.execution.executor import Executor
+
+    maximize = Executor.maximize
+
+    def slowly(self):
+        if rank or "SLOW_FIT_FIRST" not in os.environ:
+            time.sleep(float(pause))
+        return maximize(self)
+
+    Executor.maximize = slowly
+    if rank and "SLOW_FIT_CLOCKS" in os.environ:
+        monotonic = time.monotonic
+        time.monotonic = lambda: 1e4 * rank + 50.0 * monotonic()
+    if rank == 0 and "SLOW_FIT_BYTES" in os.environ:
+        size = int(os.environ["SLOW_FIT_BYTES"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    part = Path(f"pid-{rank}.part")
+    part.write_text(str(os.getpid()))
+    part.rename(f"pid-{rank}")
+    sys.exit(main(argv))
