@@ -227,9 +227,9 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
     problems: list[tuple[Fault, str]] = []
     for fault in summaries[WEIGHT].faults.values():
         problems.append((fault, "is not a weight: weights are finite numbers >= 0"))
-    kinds: dict[tuple[str, ...], set[str]] = {}
+    readers: dict[tuple[str, ...], set[tuple]] = {}
     for key, slot in slots.slots.items():
-        kinds.setdefault(key.columns, set()).update(f.type_name() for f in slot.families.values())
+        readers.setdefault(key.columns, set()).update(slot.families)
     for key, slot in slots.slots.items():
         faults = summaries[key].faults
         for reason, text in (
@@ -240,7 +240,7 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
                 problems.append((faults[reason], text))
         if slot.required and "missing" in faults:
             problems.append((faults["missing"], "is missing; wrap the model of a column in optional to allow that"))
-        if strict and len(kinds[key.columns]) == 1:
+        if strict and len(readers[key.columns]) == 1:  # what one leaf excludes another may explain
             for base_key, family in slot.families.items():
                 if repr(base_key) in faults:
                     problems.append((faults[repr(base_key)], f"is not in the support of {family.type_name()} "

@@ -89,9 +89,10 @@ class Ties:
 def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
     """(key, matrix below the keyed node) -> tie, in tree order.
 
-    Raises ModelError when nodes of one key are not alike.
+    Raises ModelError when nodes of one key are not alike, or a keyed node is below another.
     """
     ties: dict[tuple[str, str], Tie] = {}
+    taken: dict[str, str] = {}
     kinds: dict[tuple[str, str], tuple] = {}
     for top in bank.walk():
         if top.node.key is None:
@@ -104,6 +105,10 @@ def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
                 raise ModelError(f"key {top.node.key!r}: the nodes of one key must be of one family and have the same "
                                  "options")  # fmt: skip
             for m in below.matrices():
+                if m.name in taken:
+                    raise ModelError(f"key {below.node.key!r}: {below.path} is below a node of key {taken[m.name]!r}, "
+                                     "which ties it already; give one of them a key")  # fmt: skip
+                taken[m.name] = top.node.key
                 name = m.name.removeprefix(top.path)
                 size = max(m.total_rows // top.total_members, 1)
                 tie = ties.setdefault((top.node.key, name), Tie(top.node.key, size, [], []))

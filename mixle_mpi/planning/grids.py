@@ -206,9 +206,10 @@ def _shard_costs(task, cut, d: int, rows: int, bounds: Sequence[int]):
     m = len(bounds) - 1
     shards = Shards(cut, job, [1.0] * m, [math.inf] * m)
     done: dict[tuple, tuple] = {}
+    uniform = is_uniform(cut)
     costs = []
     for a, b in pairwise(bounds):
-        name = (b - a,) if is_uniform(cut) else (a, b)
+        name = (b - a,) if uniform else (a, b)
         if name not in done:
             c = shards.state(a, b)
             done[name] = (c.e_step, c.m_step, c.held.resident, c.space) if b > a else (0.0, 0.0, 0.0, 0.0)

@@ -111,6 +111,8 @@ def ranked(others: list[Candidate], best: Candidate) -> list[Candidate]:
 def bounds_below(task: Task, cut: Cut, pool: Pool) -> Options:
     """Lower bounds for the numbers of shards worth trying, on the fastest devices of a pool."""
     d, m = shapes(task, cut.units, pool)
+    if is_uniform(cut) and pool.alike:
+        d, m = without_equals(cut.units, d, m)
     rows = least_busiest_rows(task.rows, d)
     units = sum(s.count * s.load.flops for s in cut.segments)
     if is_uniform(cut):
@@ -158,6 +160,20 @@ def shapes(task: Task, units: int, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         ms.append(m[fewer > 0])
         fewer = fewer // 2
     return np.concatenate(ds), np.concatenate(ms)
+
+
+def without_equals(units: int, d: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of equally many data shards with equally many units for the busiest, the least and the most model shards.
+
+    The least has the least to send, the most keeps most workers busy; all others take as long.
+    """
+    order = np.lexsort((m, d))
+    d, m = d[order], m[order]
+    heaviest = -(-units // np.maximum(m, 1))
+    same = (d[1:] == d[:-1]) & (heaviest[1:] == heaviest[:-1])
+    inner = np.zeros(len(d), bool)
+    inner[1:-1] = same[1:] & same[:-1]
+    return d[~inner], m[~inner]
 
 
 def _coupling_below(task: Task, cut: Cut, d, m, rows):

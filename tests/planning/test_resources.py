@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mixle_mpi import DeviceSpec, Gaussian, Mixture, ModelError, Resources, balance_plan
-from mixle_mpi.planning.coupling import axis_bytes, data_axis_seconds, hops, model_axis_seconds, network_of
 from mixle_mpi.contract.decomposition import ReductionOp
+from mixle_mpi.planning.coupling import axis_bytes, data_axis_seconds, hops, model_axis_seconds, network_of
 from mixle_mpi.planning.machine import parse_bytes
 
 MACHINES = Path(__file__).parents[2] / "slurm" / "machines"
