@@ -26,6 +26,9 @@ if __name__ == "__main__":
     maximize = Executor.maximize
 
     def slowly(self):
+        if rank == 0 and "SLOW_FIT_BYTES" in os.environ:  # not before: MPICH makes files in memory when it starts
+            size = int(os.environ["SLOW_FIT_BYTES"])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         if rank or "SLOW_FIT_FIRST" not in os.environ:
             time.sleep(float(pause))
         return maximize(self)
@@ -34,9 +37,6 @@ if __name__ == "__main__":
     if rank and "SLOW_FIT_CLOCKS" in os.environ:
         monotonic = time.monotonic
         time.monotonic = lambda: 1e4 * rank + 50.0 * monotonic()
-    if rank == 0 and "SLOW_FIT_BYTES" in os.environ:
-        size = int(os.environ["SLOW_FIT_BYTES"])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     part = Path(f"pid-{rank}.part")
     part.write_text(str(os.getpid()))
     part.rename(f"pid-{rank}")

@@ -51,8 +51,9 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("run_file", nargs="?", metavar="RUN.toml")
     p.add_argument("--demo", action="store_true", help="the packaged example, with no file at all")
     flags = {
-        "--data": "data.path", "--out": "output.dir", "--grid": "fit.grid", "--cut": "fit.cut",
-        "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init", "--seed": "fit.seed",
+        "--data": "data.path", "--weight": "data.weight", "--out": "output.dir", "--grid": "fit.grid",
+        "--cut": "fit.cut", "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init",
+        "--seed": "fit.seed", "--starts": "fit.starts",
         "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
         "--max-time": "fit.max_time", "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every",
         "--every": "output.every", "--quiet": "output.quiet",
@@ -216,9 +217,10 @@ def fit_on(grid, settings: dict, model, callback, watch, clock):
     """The `Result` of the fit on a grid. Collective."""
     from mixle_mpi.execution.em import fit
 
-    asked = settings["fit"]
+    asked, data = settings["fit"], settings["data"]
+    path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
     return fit(
-        settings["data"]["path"], model, grid, cut=asked.get("cut"), max_iter=asked["max_iter"],
+        path, model, grid, weights=data.get("weight"), cut=asked.get("cut"), max_iter=asked["max_iter"],
         tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"],
         impossible=asked["impossible"], callback=callback, watch=watch, clock=clock,
     )  # fmt: skip

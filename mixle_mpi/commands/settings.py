@@ -53,6 +53,11 @@ def some_text(value) -> str | None:
     return None if isinstance(value, str) and value else "is not a text in quotes, or empty"
 
 
+def places(value) -> str | None:
+    some = value if isinstance(value, list) else [value]
+    return None if some and all(some_text(v) is None for v in some) else "is not a text in quotes, or a list of them"
+
+
 def yes_or_no(value) -> str | None:
     return None if isinstance(value, bool) else "is neither true nor false"
 
@@ -104,7 +109,8 @@ def minutes(value) -> str | None:
 
 
 SETTINGS = (
-    Setting("data.path", some_text, None, "the data, a .csv or .npy file", "FILE", path=True),
+    Setting("data.path", places, None, "the data: a file, a list, a pattern or a directory", "FILE", path=True),
+    Setting("data.weight", some_text, None, "the column of sample weights", "COLUMN"),
     Setting("fit.grid", grid, "auto", "data shards x model shards; auto is all ranks x 1", "DxM"),
     Setting("fit.cut", text, None, "path of the nodes that are dealt over the model shards", "PATH"),
     Setting("fit.max_iter", whole(0), 100, "M-steps at most", "N"),
@@ -205,7 +211,11 @@ def _make_absolute(settings: dict[str, Any], base: Path) -> None:
     for setting in SETTINGS:
         keys = settings.get(setting.table, {})
         if setting.path and setting.name in keys:
-            keys[setting.name] = str((base / keys[setting.name]).absolute())
+            value = keys[setting.name]
+            if isinstance(value, list):
+                keys[setting.name] = [str((base / v).absolute()) for v in value]
+            else:
+                keys[setting.name] = str((base / value).absolute())
 
 
 def place(settings: dict[str, Any], parts: list[str], value: Any, written: str) -> None:

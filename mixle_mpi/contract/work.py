@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, fields
 # medians of several runs of `python -m benchmarks.constants`.
 NANOSECONDS = {
     "gemm": 0.025,  # a FLOP of a matrix product, 40 GFLOP/s
-    "flop": 0.08,  # a FLOP of a loop over the rows of a tile, in cache
-    "exp": 1.3,  # an exponential of a score, with its sum
+    "flop": 0.09,  # a FLOP of a loop over the rows of a tile, in cache
+    "exp": 0.8,  # an exponential of a score, with its sum
     "log": 8.0,  # a logarithm, log1p
-    "lookup": 0.6,  # adding a table entry to a score
-    "scatter": 0.8,  # adding a weight to a table entry
+    "lookup": 0.9,  # adding a table entry to a score
+    "scatter": 1.0,  # adding a weight to a table entry
     "lapack": 0.25,  # a FLOP of a factorisation of many small matrices
     "matrix": 1000.0,  # starting the factorisation of one small matrix
     "special": 15.0,  # a digamma, trigamma or log gamma

@@ -46,7 +46,8 @@ class GaussianProcess(StructureOnly):
         steps = assumed.value("searches")
         m_step = Work(lapack=n**3 / 3.0, matrix=1.0) * (steps * (1.0 + p))
         return Cost(Work(gemm=4.0 * n * n), m_step=m_step, params=p, stats=1 + n + n * (n + 1) // 2,
-                    kernel=2 * n * n, scratch_member=1.0, scratch_row=2.0 * n, columns={("plain",): 8.0 * n})  # fmt: skip
+                    kernel=2 * n * n, scratch_member=1.0, scratch_row=2.0 * n,
+                    columns={("plain",): 8.0 * n})  # fmt: skip
 
     def signature(self):
         inputs = self.num_inputs if self.inputs is None else self.inputs.tobytes()

@@ -19,6 +19,7 @@ from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.rows import busiest_rows, deal_rows
 from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, Shards, even_bounds, is_uniform, tile_rows
 
+FEW_SHARDS = 64  # up to so many, units and rows are dealt in turn
 MOST_POOLS = 8  # orders of the devices that are tried
 
 
@@ -170,7 +171,7 @@ def _dealt(task, cut, numbers, speeds, room, strict) -> Candidate | None:
     pace = speeds.max(axis=1, keepdims=True)
     columns = [speeds.min(axis=0), (speeds / pace).min(axis=0) * pace.max()]
     for column in columns if m > 1 else columns[:1]:
-        for _ in range(3):
+        for _ in range(3 if m <= FEW_SHARDS else 1):
             bounds = _bounds(task, cut, int(rows), d, column, room.min(axis=0), strict)
             row_bounds = None if bounds is None else _rows_by_speed(task, cut, speeds, room, bounds)
             if bounds is None or row_bounds is None:

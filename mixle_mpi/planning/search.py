@@ -53,6 +53,8 @@ def search(task: Task, cuts: list[Cut], pools: list[Pool]) -> tuple[Candidate, l
     for cut, pool, d, m, bound in _in_order(options):
         if best is not None and bound > best.total * (1.0 + TIE) and len(others) > RUNNER_UPS:
             break
+        if best is not None and bound >= best.total * (1.0 - TIE) and (-d * m, m) >= (-best.busy, best.model_shards):
+            continue  # as fast at best, and it would not win the tie
         found = candidate(task, cut, d, m, pool)
         if found is None:
             continue
@@ -65,13 +67,13 @@ def search(task: Task, cuts: list[Cut], pools: list[Pool]) -> tuple[Candidate, l
 
 
 def _in_order(options: list[Options]) -> Iterator[tuple[Cut, Pool, int, int, float]]:
-    """All candidates that may fit, the lowest bound first; of equal ones those with fewer model shards."""
+    """All candidates that may fit, the lowest bound first; of equal ones those with most workers."""
     which = np.concatenate([np.full(len(o.shards), k) for k, o in enumerate(options)])
     d, m, seconds, excess = (
         np.concatenate([o.__dict__[name] for o in options]) for name in ("shards", "model_shards", "seconds", "excess")
     )
     may_fit = np.flatnonzero(excess <= 1.0 + 1e-9)
-    for k in may_fit[np.lexsort((m[may_fit], seconds[may_fit]))]:
+    for k in may_fit[np.lexsort((m[may_fit], -(d * m)[may_fit], seconds[may_fit]))]:
         o = options[which[k]]
         yield o.cut, o.pool, int(d[k]), int(m[k]), float(seconds[k])
 
@@ -113,6 +115,8 @@ def bounds_below(task: Task, cut: Cut, pool: Pool) -> Options:
     d, m = shapes(task, cut.units, pool)
     if is_uniform(cut) and pool.alike:
         d, m = without_equals(cut.units, d, m)
+    else:
+        d, m = thinned(len(pool.numbers), d, m)
     rows = least_busiest_rows(task.rows, d)
     units = sum(s.count * s.load.flops for s in cut.segments)
     if is_uniform(cut):
@@ -160,6 +164,17 @@ def shapes(task: Task, units: int, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         ms.append(m[fewer > 0])
         fewer = fewer // 2
     return np.concatenate(ds), np.concatenate(ms)
+
+
+def thinned(devices: int, d: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All of up to `FEW` model shards, the most for each of up to `FEW` data shards, of the rest steps of 5 per cent.
+
+    Unequal units take time to divide; numbers of model shards within five per cent of one another are alike.
+    """
+    most = {devices // k for k in range(1, FEW + 1)}
+    steps = set(np.unique(np.round(FEW * 1.05 ** np.arange(400))).astype(np.int64).tolist())
+    kept = np.isin(m, np.array(sorted(most | steps))) | (m <= FEW) | (m == m.max(initial=1))
+    return d[kept], m[kept]
 
 
 def without_equals(units: int, d: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,7 +51,9 @@ def begun_lines(settings: dict, shape: tuple[int, int]) -> list[str]:
     model = settings["model"]
     number = model.get("components")
     of = f" of {number if isinstance(number, int) else len(number)} components" if number else ""
-    return [f"fitting a {model['type']}{of} to {shown(settings['data']['path'])} on a {d} x {m} grid"]
+    path = settings["data"]["path"]
+    data = f"{shown(path[0])} and {len(path) - 1} more" if isinstance(path, list) else shown(path)
+    return [f"fitting a {model['type']}{of} to {data} on a {d} x {m} grid"]
 
 
 class Progress:
@@ -59,10 +61,12 @@ class Progress:
 
     def __init__(self, every: int):
         self.every = every
+        self._is_headed = False
 
     def show(self, iteration: Iteration) -> None:
         """Print the line of an iteration."""
-        if iteration.n_iter == 0:
+        if iteration.n_iter == 0 or not self._is_headed:
+            self._is_headed = True
             print("iteration  log likelihood/row      change/row   seconds", flush=True)
         if iteration.n_iter % self.every == 0:
             change = "-" if iteration.change is None else f"{iteration.change:.3e}"

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from mixle_mpi import load
+from mixle_mpi import Gaussian, Mixture, load, optimize
 from mixle_mpi.commands.fit import main
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.report.lines import start_lines, warn_crowded
@@ -129,7 +129,7 @@ def test_a_numerical_failure_is_recorded(tmp_path, capsys):
         (["--demo", "--grid", "2x1"], 2, "grid: 2 x 1 = 2, but 1 ranks"),
         (["--demo", "--cut", "nowhere"], 2, "cut 'nowhere': no node there"),
         (["--demo", "-o", "fit.starts=0"], 2, "starts"),
-        (["--demo", "--data", "x.parquet"], 2, "files of this kind are not read"),
+        (["--demo", "--data", "x.feather"], 2, "files of this kind are not read"),
         (["--demo", "--data", "nothere.csv"], 74, "nothere.csv: No such file or directory"),
         (["nothere.toml"], 74, "nothere.toml: No such file or directory"),
         (["--demo", "-o", "model.component.fields.colour={type='gaussian'}"], 2, "no column 'colour'"),
@@ -215,3 +215,28 @@ def test_the_printed_model_is_cut():
     assert lines[0] == "mixture of 30" and lines[-1] == "  ... 18 more components, weight 0.6000 together"
     assert lines[2] == "    x: mean 1, variance 2"
     assert lines[3].startswith("    y: l00 0.025") and lines[3].endswith("32 more")
+
+
+def test_several_files_a_weight_column_and_starts(tmp_path, capsys):
+    """A list of files, the same as a directory and as one array; the best of three starts."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=90) + 4 * rng.integers(0, 2, 90), rng.integers(0, 3, 90)
+    for k in range(3):
+        part = slice(30 * k, 30 * k + 30)
+        lines = ["w,x", *(f"{a},{b!r}" for a, b in zip(w[part].tolist(), x[part].tolist()))]
+        (tmp_path / f"part{k}.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "run.toml").write_text(
+        '[data]\npath = ["part0.csv", "part1.csv", "part2.csv"]\nweight = "w"\n'
+        '[model]\ntype = "mixture"\ncomponents = 2\n[model.component]\ntype = "gaussian"\n[fit]\nstarts = 3\n'
+    )
+    run = str(tmp_path / "run.toml")
+    assert main([run, "--out", str(tmp_path / "list"), "--quiet"]) == 0
+    assert main([run, "--out", str(tmp_path / "pattern"), "--quiet", "--data", str(tmp_path / "part?.csv")]) == 0
+    expected = optimize(x, Mixture(Gaussian(), 2), weights=w, starts=3)
+    for name in ("list", "pattern"):
+        result = json.loads((tmp_path / name / "result.json").read_text())
+        assert result["log_likelihood"] == pytest.approx(expected.log_likelihood, rel=1e-12)
+        assert result["effective_rows"] == w.sum()
+    capsys.readouterr()
+    assert main([run, "--out", str(tmp_path / "no"), "-o", "data.path=[1]"]) == 2
+    assert "data.path = [1] is not a text in quotes, or a list of them" in capsys.readouterr().err

@@ -171,7 +171,8 @@ def test_structure_only_models_are_planned_and_refused_by_fits():
         with pytest.raises(ModelError, match="can be planned but not fitted yet"):
             optimize(np.zeros((5, 1)), model)
     for wrong in (lambda: HiddenMarkov(Gaussian()), lambda: HiddenMarkov(Gaussian(), 2, initial=[1, 1]),
-                  lambda: LatentDirichletAllocation(0, 5), lambda: Sequence(3), lambda: GaussianProcess(2, "cubic")):  # fmt: skip
+                  lambda: LatentDirichletAllocation(0, 5), lambda: Sequence(3),
+                  lambda: GaussianProcess(2, "cubic")):  # fmt: skip
         with pytest.raises(ModelError):
             wrong()
 
