@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 # medians of several runs of `python -m benchmarks.constants`.
 NANOSECONDS = {
     "gemm": 0.025,  # a FLOP of a matrix product, 40 GFLOP/s
-    "flop": 0.09,  # a FLOP of a loop over the rows of a tile, in cache
+    "flop": 0.083,  # a FLOP of a loop over the rows of a tile, in cache
     "exp": 0.8,  # an exponential of a score, with its sum
     "log": 8.0,  # a logarithm, log1p
     "lookup": 0.9,  # adding a table entry to a score
