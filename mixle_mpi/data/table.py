@@ -150,15 +150,15 @@ class Table:
 
     def check(self, wants):
         """Raise ValueError unless `wants` can be read from this table."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define this")
 
     def read(self, start, stop, wants):
         """The columns of the global rows start to stop, as `chunks` yields them."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define this")
 
     def close(self):
         """Free the memory and the file."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define this")
 
 
 def row_text(path, row, overall=None, note=""):
