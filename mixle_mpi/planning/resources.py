@@ -105,10 +105,11 @@ class Resources:
         from mixle_mpi.planning.machine import NETWORK, read_machine
 
         tables = read_machine(Path(path))
-        for node in tables["nodes"] if ranks_per_node is not None else ():
-            if not 1 <= ranks_per_node <= node["cores"]:
-                raise ModelError(f"{path}: {ranks_per_node} ranks on a node with {node['cores']} cores")
-            node["cores"] = ranks_per_node
+        if ranks_per_node is not None:
+            for node in tables["nodes"]:
+                if not 1 <= ranks_per_node <= node["cores"]:
+                    raise ModelError(f"{path}: {ranks_per_node} ranks on a node with {node['cores']} cores")
+                node["cores"] = ranks_per_node
         cores = sum(n["count"] * n["cores"] for n in tables["nodes"])
         if ranks is not None and not 1 <= ranks <= cores:
             raise ModelError(f"{path}: the machine has places for {cores} ranks, not {ranks}")
