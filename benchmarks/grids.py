@@ -56,7 +56,7 @@ def main() -> int:
     options = parser.parse_args()
     reference, worst = None, 0
     print(f"{'grid':>6}{'iterations':>12}{'log likelihood':>20}{'difference':>12}{'parameters':>12}"
-          f"{'s a pass':>10}{'s':>8}")  # fmt: skip
+          f"{'s a pass':>10}{'s':>8}{'MB a rank':>11}")  # fmt: skip
     with tempfile.TemporaryDirectory() as base:
         for grid in options.grids.split(","):
             out = Path(base) / grid
@@ -73,9 +73,10 @@ def main() -> int:
             parameter = float(np.abs(theta - reference[1]).max())
             worst |= level > 1e-12 or parameter > 1e-8
             metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            peak = max(result["accounting"]["peak_bytes"]) / 1e6
             passes = np.diff([m["seconds"] for m in metrics])
             print(f"{grid:>6}{result['n_iter']:12}{history[-1]:20.9f}{level:12.1e}{parameter:12.1e}"
-                  f"{np.median(passes):10.4f}{seconds:8.1f}", flush=True)  # fmt: skip
+                  f"{np.median(passes):10.4f}{seconds:8.1f}{peak:11.0f}", flush=True)  # fmt: skip
     return int(worst)
 
 

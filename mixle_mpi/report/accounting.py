@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import asdict, dataclass
 
 from mixle_mpi.execution.axis import Axis
@@ -26,6 +27,7 @@ class OwnRecord:
     counts: dict[str, int]
     payload: dict[str, dict[str, int]]
     kernels: int
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Accounting:
             f"performance: {p['rows_per_second']:.4g} rows/s, {p['rows_per_core_second']:.4g} rows/(core s), "
             f"{p['iterations_per_hour']:.4g} iterations/hour; {p['core_hours']:.3g} core-hours in all"
         )
+        peaks = [r.peak_bytes / 1e6 for r in self.records]
+        lines.append(f"peak memory of a rank: {min(peaks):.0f} to {max(peaks):.0f} MB, libraries included")
         return lines
 
     def _imbalance_line(self, crowded: bool) -> str:
@@ -166,6 +170,7 @@ class Accounting:
                 "imbalance": self.imbalance(),
                 "performance": self.performance(),
                 "kernels_compiled": [r.kernels for r in self.records],
+                "peak_bytes": [r.peak_bytes for r in self.records],
             },
             "counts": {
                 **{name: [r.counts[name] for r in self.records] for name in self.records[0].counts},
@@ -199,5 +204,6 @@ def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int], 
         counts=asdict(result.counts),
         payload={axis: asdict(traffic) for axis, traffic in result.payload.items()},
         kernels=kernels_compiled(),
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux counts in KiB
     )
     return Accounting(world.allgather(own), result, threads)
