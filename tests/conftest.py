@@ -24,6 +24,9 @@ MPI = {
 }
 
 
+NOT_STARTED = "The PMIx server's listener thread failed to start"
+
+
 @dataclass
 class Run:
     """How a command ended: exit code, what it printed, seconds of wall-clock time."""
@@ -91,6 +94,10 @@ def mpirun():
     launcher = find_mpirun()
 
     def call(n: int, words: list, timeout: float = 60, cwd=None, environment: dict | None = None) -> Run:
-        return run_limited([launcher, "-n", n, sys.executable, *words], timeout, cwd, MPI | (environment or {}))
+        command = [launcher, "-n", n, sys.executable, *words]
+        run = run_limited(command, timeout, cwd, MPI | (environment or {}))
+        if run.code and NOT_STARTED in run.err:  # the launcher gave up before any rank was there
+            run = run_limited(command, timeout, cwd, MPI | (environment or {}))
+        return run
 
     return call

@@ -107,7 +107,15 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.report.accounting import account
     from mixle_mpi.report.environment import environment
-    from mixle_mpi.report.lines import Progress, begun_lines, crowded, ended_lines, start_lines, warn_crowded
+    from mixle_mpi.report.lines import (
+        Progress,
+        begun_lines,
+        crowded,
+        ended_lines,
+        start_lines,
+        starts_lines,
+        warn_crowded,
+    )
     from mixle_mpi.report.output import Output
 
     limit = time_limit(settings["fit"])
@@ -119,14 +127,16 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
             say(f"finished before: {done['status']} after {done['n_iter']} iterations, log likelihood "
                 f"{done['log_likelihood']:.6f}; output in {output.directory}")  # fmt: skip
         return code_of(done["status"], settings["fit"])
+    removed = on_first(world, lambda: remove_old_stop(output.directory))
     clock = Clock(began)
     found = environment(world, threads)
-    progress = Progress(settings["output"]["every"])
+    starts = settings["fit"]["starts"], settings["fit"]["seed"]
+    progress = Progress(settings["output"]["every"], *starts)
     if first:
         warn_crowded(found)
         if not quiet:
-            lines = [*start_lines(found), *begun_lines(settings, shape), *checkpoint_lines(settings, limit)]
-            say("\n".join(lines))
+            lines = [*removed, *start_lines(found), *begun_lines(settings, shape)]
+            say("\n".join([*lines, *checkpoint_lines(settings, limit)]))
 
     def callback(iteration):
         if first:
@@ -152,10 +162,11 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
         on_first(grid.world, lambda: output.done(result, settings["fit"], accounting.slowest(), code, record))
     if first:
         warn(result, settings["fit"])
+        if not quiet:
+            lines = ended_lines(result, accounting, bool(crowded(found)), output.place)
+            say("\n".join([*starts_lines(result, *starts), *lines]))
         if watch.reason:
             say(f"stopped by {watch.reason}; the same command with --resume goes on", sys.stderr if quiet else None)
-        if not quiet:
-            say("\n".join(ended_lines(result, accounting, bool(crowded(found)), output.place)))
     return code
 
 
@@ -177,6 +188,16 @@ def open_output(output, settings: dict, overwrite: bool) -> tuple[dict | None, P
     if done is None:
         output.open(run_file.to_toml(settings), overwrite, resume)
     return done, output.place
+
+
+def remove_old_stop(directory: Path) -> list[str]:
+    """Remove a file STOP that was there before the run began; the line that says so, if there was one. On rank 0."""
+    from mixle_mpi.execution.stopping import STOP
+
+    if not (directory / STOP).exists():
+        return []
+    (directory / STOP).unlink()
+    return [f"{directory / STOP} was there before the run began and is removed"]
 
 
 def watch_of(settings: dict, output, limit: tuple[float, str] | None, signals: Signals):

@@ -24,7 +24,8 @@ def parser(speaks: bool) -> Parser:
     p = Parser(speaks=speaks, prog="python -m mixle_mpi.score",
                description="Log densities and posteriors of all rows under a saved model.", epilog=EPILOG)  # fmt: skip
     p.add_argument("model", metavar="MODEL_DIR", help="directory that fit or Node.save wrote")
-    p.add_argument("data", metavar="DATA", help="a .csv or .npy file")
+    p.add_argument("data", metavar="DATA", 
+                   help="a file (.csv, .csv.gz, .npy, .npz, .parquet), a pattern in quotes, or a directory")
     p.add_argument("--out", required=True, metavar="FILE", help="the CSV file to write")
     p.add_argument("--path", metavar="PATH", help="the mixture whose posterior is written, by default the root")
     p.add_argument("--quiet", action="store_true", help="print warnings and errors only")

@@ -18,6 +18,7 @@ else:
     import tomli as tomllib
 
 DEMO = Path(__file__).parent.parent / "demo" / "penguins.toml"
+DATA = (".csv", ".csv.gz", ".npy", ".npz", ".parquet")
 TABLES = ("data", "model", "fit", "output")
 
 
@@ -109,7 +110,8 @@ def minutes(value) -> str | None:
 
 
 SETTINGS = (
-    Setting("data.path", places, None, "the data: a file, a list, a pattern or a directory", "FILE", path=True),
+    Setting("data.path", places, None, "the data: a file (.csv, .csv.gz, .npy, .npz, "
+            ".parquet), a list, a pattern or a directory", "FILE", path=True),
     Setting("data.weight", some_text, None, "the column of sample weights", "COLUMN"),
     Setting("fit.grid", grid, "auto", "data shards x model shards; auto is all ranks x 1", "DxM"),
     Setting("fit.cut", text, None, "path of the nodes that are dealt over the model shards", "PATH"),
@@ -181,6 +183,8 @@ def read(path: Path) -> dict[str, Any]:
         with open(path, "rb") as file:
             settings = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if path.name.endswith(DATA):
+            raise ModelError(f"{path}: a run file is needed; data go with --data") from None
         raise ModelError(f"{path}: not TOML: {error}") from None
     check(settings, str(path))
     _make_absolute(settings, path.absolute().parent)

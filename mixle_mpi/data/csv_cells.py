@@ -11,7 +11,7 @@ DEFAULT = (
     "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null",
 )  # fmt: skip
 
-REFUSED = {"number": "is not a number", "integer": "is not an integer of 64 bits"}
+REFUSED = {"number": "is not a number; a column of labels wants categorical", "integer": "is not an integer of 64 bits"}
 
 class Parser:
     """Turns bytes of whole rows into columns; `names` is the header."""

@@ -61,7 +61,10 @@ class MemoryTable(Table):
                 except OverflowError:
                     raise DataError(f"row {self.first + row}, column {name!r}: the integer is too large") from None
             else:
-                raise DataError(f"row {self.first + row}, column {name!r}: {value!r} is not a number")
+                raise DataError(
+                    f"row {self.first + row}, column {name!r}: {value!r} is not a number; "
+                    "a column of labels wants categorical"
+                )
         return numbers
 
     def close(self) -> None:

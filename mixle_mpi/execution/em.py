@@ -51,7 +51,8 @@ def optimize(
 
     Parameters
     ----------
-    data : path of a .csv or .npy file, array, list of rows, or dict of columns
+    data : a path, a list of paths, a pattern or a directory (.csv, .csv.gz, .npy, .npz, .parquet), an array, a list
+        of rows (tuples or dicts), a dict of columns, a pandas or Arrow table
     estimator : Node
         Parameters that are given are where EM starts; when all are, EM starts there exactly.
     backend : "local" for this process, "mpi" for all ranks
@@ -63,7 +64,7 @@ def optimize(
     starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned
     init : "kmeans++" on the numeric columns, "random", or "auto": the first where there are any
     seed : int; the start depends on it and on nothing else
-    weights : (n,) sample weights >= 0; weight 2 is the row twice
+    weights : (n,) sample weights >= 0, or the name of a column with them; weight 2 is the row twice
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
     callback : called after each pass on every rank, with an `Iteration`

@@ -57,7 +57,12 @@ def check_shape(shards: int, model_shards: int, ranks: int) -> None:
     if shards < 1 or model_shards < 1:
         raise ModelError(f"grid {shards} x {model_shards}: both numbers must be at least 1")
     if shards * model_shards != ranks:
-        raise ModelError(f"grid: {shards} x {model_shards} = {shards * model_shards}, but {ranks} ranks")
+        n = shards * model_shards
+        other = f"{ranks}x1" + (f" or 1x{ranks}" if ranks > 1 else "")
+        raise ModelError(
+            f"grid: {shards} x {model_shards} = {n}, but {ranks} ranks; start {n} ranks (mpirun -n {n}) "
+            f"or choose --grid {other}"
+        )
 
 
 class MpiAxis(Axis):

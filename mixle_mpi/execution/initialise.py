@@ -26,7 +26,9 @@ LLOYD_ROUNDS = 10
 
 
 def start(executor: Executor, total: int, init: str, seed: int, number: int = 0) -> None:
-    """Write the parameters to start from to `executor.theta`; start `number` has the seed `seed + number`. Collective.
+    """Write the parameters to start from to `executor.theta`. Collective.
+
+    Start `number` has the seed `seed + number`; with init "auto" every other start is a random one.
 
     Raises
     ------
@@ -42,6 +44,8 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
     if everything[0]:
         executor.agree_on_shared(executor.theta)
         return
+    if init == "auto" and number % 2:
+        init = "random"  # k-means++ may lead many seeds to one partition, and it may be a bad one
     labels = starting_labels(executor, total, init, int(seed) + number)
     own = {id(b): labels[b.path] for b in executor.bank.walk() if isinstance(b, MixtureBank)}
     executor.theta[:] = 0.0

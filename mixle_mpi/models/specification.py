@@ -16,6 +16,8 @@ from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
 from mixle_mpi.models.structure import StructureOnly
 
+OF_CHILDREN = ("fields", "factors", "of")  # keys that a mixture's component may have, never the mixture
+
 
 def build(spec: Any, where: str = "model") -> Node:
     """The model that a nested dict describes: `type` in snake_case, and the constructor's keywords.
@@ -29,7 +31,8 @@ def build(spec: Any, where: str = "model") -> Node:
         Names the key by its path and the nearest known one.
     """
     if not isinstance(spec, dict):
-        raise ModelError(f"{where}: a table with a type is needed, not {spec!r}")
+        example = spec if isinstance(spec, str) and spec in BY_NAME else "categorical"
+        raise ModelError(f'{where}: a table with a type is needed, as in {{ type = "{example}" }}, not {spec!r}')
     if "type" not in spec:
         raise ModelError(f"{where}: the type is missing; known: {', '.join(BY_NAME)}")
     kind = BY_NAME.get(spec["type"]) if isinstance(spec["type"], str) else None
@@ -38,6 +41,8 @@ def build(spec: Any, where: str = "model") -> Node:
     keys = {k: v for k, v in spec.items() if k != "type"}
     known = _keywords(kind)
     for key in keys:
+        if key not in known and kind is Mixture and key in OF_CHILDREN:
+            raise ModelError(f"{where}: mixture has no key {key!r}; it belongs under [{where}.component]")
         if key not in known:
             raise ModelError(f"{where}: {spec['type']} has no key {key!r}; {nearest(key, known)}")
     for key, parameter in inspect.signature(kind).parameters.items():

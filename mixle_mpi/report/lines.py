@@ -57,16 +57,18 @@ def begun_lines(settings: dict, shape: tuple[int, int]) -> list[str]:
 
 
 class Progress:
-    """One flushed line for every `every` iterations, below a heading."""
+    """One flushed line for every `every` iterations, below a heading, and each of several starts below its own."""
 
-    def __init__(self, every: int):
-        self.every = every
+    def __init__(self, every: int, starts: int = 1, seed: int = 0):
+        self.every, self.starts, self.seed = every, starts, seed
         self._is_headed = False
 
     def show(self, iteration: Iteration) -> None:
         """Print the line of an iteration."""
         if iteration.n_iter == 0 or not self._is_headed:
             self._is_headed = True
+            if self.starts > 1:
+                print(start_words(iteration.start, self.starts, self.seed), flush=True)
             print("iteration  log likelihood/row      change/row   seconds", flush=True)
         if iteration.n_iter % self.every == 0:
             change = "-" if iteration.change is None else f"{iteration.change:.3e}"
@@ -88,6 +90,23 @@ def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, direct
         f"output in {shown(str(directory))}",
         *model_lines(result.model),
     ]
+
+
+def start_words(start: int, starts: int, seed: int) -> str:
+    """Which of several starts, and its seed."""
+    return f"start {start + 1} of {starts} (seed {seed + start})"
+
+
+def starts_lines(result: Result, starts: int, seed: int) -> list[str]:
+    """How each start ended, and which was the best; nothing where there is only one."""
+    if starts == 1:
+        return []
+    lines = []
+    for of in result.starts:
+        words = f"{start_words(of['start'], starts, seed)}: {of['status']} after {plural(of['n_iter'], 'iteration')}"
+        best = "  (the best)" if of["start"] == result.best_start else ""
+        lines.append(f"{words}, log likelihood {of['history'][-1]:.6f}{best}")
+    return lines
 
 
 def plural(n: int, what: str) -> str:

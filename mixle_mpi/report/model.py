@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mixle_mpi.contract.columns import SHIFTED, Encoding
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.families.categorical import Categorical
@@ -44,19 +45,35 @@ def column_lines(model: Node) -> list[str]:
         if isinstance(leaf, Family) and leaf.encoding is not None:
             e, name = leaf.encoding, ", ".join(leaf.columns)
             if e.levels:
-                levels = ", ".join(map(str, e.levels[:MOST_VALUES]))
+                levels = ", ".join(map(label_text, e.levels[:MOST_VALUES]))
                 more = f", {len(e.levels) - MOST_VALUES} more" if len(e.levels) > MOST_VALUES else ""
                 lines[leaf.columns] = f"{name}: {len(e.levels)} categories: {levels}{more}"[:WIDTH]
             elif len(e.low):
-                low, high = (e.shift + e.scale * v for v in (e.low, e.high))
-                pairs = zip(low[:MOST_VALUES], high[:MOST_VALUES])
-                ranges = "; ".join(f"{_number(a)} to {_number(b)}" for a, b in pairs)
-                encoded = "; ".join(f"(x - {_number(a)}) / {_number(b)}" if leaf.slot == "centred" else "as it is"
-                                    for a, b in zip(e.shift[:MOST_VALUES], e.scale[:MOST_VALUES]))  # fmt: skip
-                lines.setdefault(leaf.columns, f"{name}: numbers from {ranges}, encoded {encoded}"[:WIDTH])
+                lines.setdefault(leaf.columns, f"{name}: {_range_text(e)}"[:WIDTH])
             else:
                 lines.setdefault(leaf.columns, name)
     return list(lines.values())
+
+
+def _range_text(e: Encoding) -> str:
+    """The extremes of a slot's numbers in the user's units, and how they are encoded."""
+    low, high = (e.shift + e.scale * v if e.key.kind in SHIFTED else v for v in (e.low, e.high))
+    x = "x"
+    if e.key.kind == "logarithm":
+        low, high, x = np.exp(low), np.exp(high), "log x"
+    ranges = "; ".join(f"{_number(a)} to {_number(b)}" for a, b in zip(low[:MOST_VALUES], high[:MOST_VALUES]))
+    encoded = "as it is"
+    if e.key.kind in SHIFTED:
+        pairs = zip(e.shift[:MOST_VALUES], e.scale[:MOST_VALUES])
+        encoded = "; ".join(f"({x} - {_number(a)}) / {_number(b)}" for a, b in pairs)
+    return f"numbers from {ranges}, encoded {encoded}"
+
+
+def label_text(label) -> str:
+    """A label as it is printed: in quotes where it would not be told from what stands around it."""
+    if isinstance(label, str) and (label != label.strip() or not label or "," in label or not label.isprintable()):
+        return repr(label)
+    return str(label)
 
 
 class _Words:
@@ -93,10 +110,11 @@ class _Words:
         if isinstance(node, Categorical):
             levels, shares = node.levels or (), np.asarray(node.values["probabilities"])
             order = np.argsort(-shares, kind="stable")
-            shown = [f"{levels[i]} {shares[i]:.3f}" for i in order[: self.values]]
+            shown = [f"{label_text(levels[i])} {shares[i]:.3f}" for i in order[: self.values]]
             more = f", {len(order) - self.values} more" if len(order) > self.values else ""
             return f"{', '.join(shown)}{more}"
-        return ", ".join(f"{name} {self.value(v)}" for name, v in node.values.items() if v is not None)
+        words = ", ".join(f"{name} {self.value(v)}" for name, v in node.values.items() if v is not None)
+        return f"{node.type_name()} {words}{' (of the log)' if node.slot == 'logarithm' else ''}"
 
     def value(self, value) -> str:
         array, most = np.asarray(value), self.values

@@ -59,10 +59,10 @@ class Output:
             return
         old = [name for name in FILES if name.startswith(("result", "model")) and (self.place / name).exists()]
         again = resume and (self.place != self.directory or "result.json" in old)
+        if not (overwrite or resume):
+            self._refuse_unfinished()
         if old and not (overwrite or again):
             raise ModelError(f"{self.directory} holds a result ({', '.join(old)}); --overwrite replaces it")
-        if checkpoint.exists(self.place) and not overwrite:
-            raise ModelError(f"{self.directory} holds a checkpoint; --resume goes on, --overwrite begins anew")
         if old and overwrite:
             self.place = self.directory / UNFINISHED
         self.place.mkdir(parents=True, exist_ok=True)
@@ -70,6 +70,20 @@ class Output:
             (self.place / name).unlink(missing_ok=True)
         self._write("run.toml", settings)
         self._metrics = open(self.place / "metrics.jsonl", "w", encoding="utf-8")
+
+    def _refuse_unfinished(self) -> None:
+        """Raise ModelError when the directory holds a run that can go on."""
+        for place in (self.directory / UNFINISHED, self.directory):
+            if checkpoint.exists(place):
+                status = _status(place / "result.json")
+                how = {"stopped": "was stopped", None: "is unfinished"}.get(status)
+                if how is not None:
+                    files = [name for name in (*CHECKPOINTS, *FILES) if (place / name).exists()]
+                    where = f"{UNFINISHED}/: " if place != self.directory else ""
+                    raise ModelError(
+                        f"{self.directory} holds a run that {how} ({where}{', '.join(files)}); "
+                        "--resume goes on, --overwrite begins anew"
+                    )
 
     def _go_on(self, first: Iteration) -> TextIO:
         """Write `run.toml`, and open `metrics.jsonl` behind its lines before an iteration."""
@@ -132,6 +146,19 @@ class Output:
             "aic": finite(result.aic),
             "impossible_rows": result.impossible,
             "dead_components": result.dead,
+            "starts": [
+                {
+                    "start": of["start"],
+                    "seed": fit["seed"] + of["start"],
+                    "status": of["status"],
+                    "n_iter": of["n_iter"],
+                    "log_likelihood": finite(of["history"][-1]),
+                    "history": [finite(v) for v in of["history"]],
+                    "message": of["message"],
+                }
+                for of in result.starts
+            ],
+            "best_start": result.best_start,
             "grid": list(result.grid),
             "cut": result.cut,
             "seconds": seconds,
@@ -176,6 +203,16 @@ class Output:
 
     def _write(self, name: str, text: str) -> None:
         replace_file(self.place / name, lambda file: file.write(text.encode()))
+
+
+def _status(path: Path) -> str | None:
+    """The status in a `result.json`, "" where it cannot be read, None without one."""
+    if not path.exists():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["status"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def finite(value: float | None) -> float | None:

@@ -49,7 +49,7 @@ def unwritable(tmp_path):
     (tmp_path / "tmp").mkdir()
     return {
         "PYTHONPATH": str(copy.parent), "HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": "",
-        "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": "",
     }  # fmt: skip
 
 

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from mixle_mpi import Gaussian, Mixture, load, optimize
+from mixle_mpi import Gaussian, Mixture, Record, load, optimize
 from mixle_mpi.commands.fit import main
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.report.lines import start_lines, warn_crowded
-from mixle_mpi.report.model import model_lines
+from mixle_mpi.report.model import column_lines, label_text, model_lines
 
 FIELDS = {
     "schema", "status", "converged", "log_likelihood", "history", "n_iter", "n_rows", "n_parameters", "bic", "aic",
@@ -126,7 +126,7 @@ def test_a_numerical_failure_is_recorded(tmp_path, capsys):
         (["--demo", "-o", "fit.max_itr=3"], 2, "did you mean 'max_iter'?"),
         (["--demo", "-o", "fit.max_iter"], 2, "write -o key=value"),
         (["--demo", "--tol", "small"], 2, "--tol small: fit.tol = 'small'"),
-        (["--demo", "--grid", "2x1"], 2, "grid: 2 x 1 = 2, but 1 ranks"),
+        (["--demo", "--grid", "2x1"], 2, "2 x 1 = 2, but 1 ranks; start 2 ranks (mpirun -n 2) or choose --grid 1x1"),
         (["--demo", "--cut", "nowhere"], 2, "cut 'nowhere': no node there"),
         (["--demo", "-o", "fit.starts=0"], 2, "starts"),
         (["--demo", "--data", "x.feather"], 2, "files of this kind are not read"),
@@ -162,7 +162,7 @@ def test_a_result_is_not_overwritten_by_mistake(tmp_path, capsys):
     assert main(["--demo", "--quiet", "--max-iter", "3", "--tol", "none"]) == 0
     before = contents(tmp_path / "runs/demo")
     assert main(["--demo"]) == 2
-    assert "holds a result" in capsys.readouterr().err
+    assert "holds a result (model.npz, model.json, result.json); --overwrite" in capsys.readouterr().err
     assert contents(tmp_path / "runs/demo") == before
     assert main(["--demo", "--quiet", "--overwrite"]) == 0
     assert set(contents(tmp_path / "runs/demo")) == FILES and contents(tmp_path / "runs/demo") != before
@@ -207,13 +207,13 @@ def test_more_threads_than_cores_are_warned_of():
 
 
 def test_the_printed_model_is_cut():
-    from mixle_mpi import Categorical, Gaussian, Mixture, Record
+    from mixle_mpi import Categorical
 
     levels = [f"l{i:02d}" for i in range(40)]
     one = Record(x=Gaussian(1.0, 2.0), y=Categorical(levels, [1 / 40] * 40))
     lines = model_lines(Mixture([one] * 30, weights=[1 / 30] * 30))
     assert lines[0] == "mixture of 30" and lines[-1] == "  ... 18 more components, weight 0.6000 together"
-    assert lines[2] == "    x: mean 1, variance 2"
+    assert lines[2] == "    x: gaussian mean 1, variance 2"
     assert lines[3].startswith("    y: l00 0.025") and lines[3].endswith("32 more")
 
 
@@ -240,3 +240,54 @@ def test_several_files_a_weight_column_and_starts(tmp_path, capsys):
     capsys.readouterr()
     assert main([run, "--out", str(tmp_path / "no"), "-o", "data.path=[1]"]) == 2
     assert "data.path = [1] is not a text in quotes, or a list of them" in capsys.readouterr().err
+
+
+def test_several_starts_have_headings_and_records(tmp_path, capsys):
+    assert main(["--demo", "--starts", "2", "--seed", "5", "--max-iter", "4", "--out", "two"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = [lines.index(f"start {k} of 2 (seed {k + 4})") for k in (1, 2)]
+    assert all(lines[i + 1].startswith("iteration ") for i in at)
+    found = result(tmp_path / "two")
+    ended = [line for line in lines if line.startswith("start ") and "max_iter after 4 iterations, log lik" in line]
+    assert len(ended) == 2 and [line.endswith("(the best)") for line in ended].index(True) == found["best_start"]
+    assert [(s["start"], s["seed"], s["status"], s["n_iter"]) for s in found["starts"]] == [
+        (0, 5, "max_iter", 4), (1, 6, "max_iter", 4),
+    ]  # fmt: skip
+    best = found["starts"][found["best_start"]]
+    assert best["history"] == found["history"]
+    assert best["log_likelihood"] == max(s["log_likelihood"] for s in found["starts"])
+    assert main(["--demo", "--max-iter", "2", "--out", "one"]) == 0
+    assert "start 1" not in capsys.readouterr().out and len(result(tmp_path / "one")["starts"]) == 1
+
+
+def test_columns_are_shown_in_their_own_units():
+    from mixle_mpi import Exponential, LogNormal, Poisson
+
+    x = np.geomspace(1000.0, 9000.0, 50)
+    model = Record(a=Gaussian(), b=Exponential(), c=Poisson(), d=LogNormal())
+    fitted = optimize({"a": x, "b": x, "c": np.arange(50), "d": x}, model).model
+    a, b, c, d = column_lines(fitted)
+    assert a.startswith("a: numbers from 1000 to 9000, encoded (x - ")
+    assert b == "b: numbers from 1000 to 9000, encoded as it is"
+    assert c == "c: numbers from 0 to 49, encoded as it is"
+    assert d.startswith("d: numbers from 1000 to 9000, encoded (log x - ")
+    words = model_lines(fitted)
+    assert words[1].startswith("b: exponential rate ") and words[3].endswith("(of the log)")
+
+
+def test_labels_that_would_be_misread_are_quoted():
+    from mixle_mpi import Categorical
+
+    labels = ["a", "b, c", " d", "", "e\n", "f g", 1]
+    assert [label_text(v) for v in labels] == ["a", "'b, c'", "' d'", "''", "'e\\n'", "f g", "1"]
+    fitted = optimize({"x": ["b, c", "", "", "a", "a", "a"]}, Record(x=Categorical())).model
+    assert model_lines(fitted) == ["x: a 0.500, '' 0.333, 'b, c' 0.167"]
+    assert column_lines(fitted) == ["x: 3 categories: '', a, 'b, c'"]
+
+
+def test_a_file_stop_from_before_does_not_end_the_run(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/STOP").touch()
+    assert main(["--demo", "--max-iter", "3", "--out", "out"]) == 0
+    assert "out/STOP was there before the run began and is removed" in capsys.readouterr().out
+    assert not (tmp_path / "out/STOP").exists()

@@ -81,6 +81,8 @@ def test_run_file_errors_name_the_file_the_key_and_the_nearest(run_file, text, s
         (("model.component.type", "recrd"), "model.component: no model is called 'recrd'; did you mean 'record'?"),
         (("model.component.fields.a.of.min_varance", 1), "model.component.fields.a.of: gaussian has no key"),
         (("model.component.fields.a.estimate_missing", "no"), "estimate_missing = 'no' is neither true nor false"),
+        (("model.fields", {}), "model: mixture has no key 'fields'; it belongs under [model.component]"),
+        (("model.component.fields.a", "poisson"), 'fields.a: a table with a type is needed, as in { type = '),
         (("model.component.fields.a.of.mean", "far"), "model.component.fields.a.of: "),
     ],
 )
@@ -186,3 +188,9 @@ def test_the_readme_names_every_key_and_option(request):
         assert f"`{setting.key}`" in text
     for option in (name for action in parser(True)._actions for name in action.option_strings):
         assert option in ("-h", "--help") or option in text, option
+
+
+def test_data_in_the_place_of_a_run_file_are_recognised(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ModelError, match=r"x.csv: a run file is needed; data go with --data"):
+        read(tmp_path / "x.csv")

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from mixle_mpi.execution import checkpoint
 # what else a launcher forwards with grace: Hydra ends at SIGUSR2, Open MPI's kills its ranks at SIGTERM
 FORWARDED = signal.SIGTERM if is_mpich() else signal.SIGUSR2
 QUIET = ["--quiet", "--checkpoint-every", "0"]
+
+pytestmark = pytest.mark.launched
 
 
 @pytest.fixture
@@ -191,7 +194,10 @@ def test_files_in_the_output_directory(case, undisturbed):
         time.sleep(0.01)
     assert checkpoint.exists(job.out)
     (job.out / "STOP").touch()
-    assert job.end() == 75 and "stopped by the file STOP" in job.printed()
+    assert job.end() == 75
+    printed = job.printed()
+    last = printed.index("stopped by the file STOP; the same command with --resume goes on\n")
+    assert last > printed.index("mixture of 4") and "component_" not in printed[last:]
     assert not (job.out / "STOP").exists()
     again = Job(2, case)
     assert again.end() == 0
@@ -246,6 +252,12 @@ def alone(tmp_path, monkeypatch):
 FIT = ["case.toml", "--out", "out", "--quiet"]
 
 
+def stopped(words, out) -> int:
+    """The exit code of a fit that finds a file STOP after its first pass: made while kernels would be compiled."""
+    with mock.patch("mixle_mpi.execution.em.warm", lambda executor: (out / "STOP").touch()):
+        return main(words)
+
+
 def test_a_finished_run_says_so_and_computes_nothing(alone, capsys, monkeypatch):
     assert main([*FIT, "--resume", "--max-iter", "5", "--require-convergence"]) == 5
     before = {p.name: p.read_bytes() for p in alone.iterdir()}
@@ -278,15 +290,16 @@ def test_a_smaller_tolerance_goes_on(alone):
 
 
 def test_a_checkpoint_is_not_lost_by_mistake(alone, capsys):
-    alone.mkdir()
-    (alone / "STOP").touch()
-    assert main([*FIT, "--resume"]) == 75
+    assert stopped([*FIT, "--resume"], alone) == 75
+    assert main(FIT) == 2
+    assert "out holds a run that was stopped (state.npz, " in capsys.readouterr().err
     (alone / "result.json").unlink()
     before = (alone / "state.npz").read_bytes()
     for name in ("model.npz", "model.json"):
         (alone / name).unlink()
     assert main(FIT) == 2
-    assert "holds a checkpoint; --resume goes on, --overwrite begins anew" in capsys.readouterr().err
+    says = "holds a run that is unfinished (state.npz, run.toml, metrics.jsonl); --resume goes on, --overwrite begins"
+    assert says in capsys.readouterr().err
     assert main([*FIT, "--resume", "--overwrite"]) == 2
     assert (alone / "state.npz").read_bytes() == before
     assert main([*FIT, "--overwrite", "--max-iter", "3"]) == 0
@@ -298,8 +311,9 @@ def test_overwriting_can_be_stopped_and_resumed(alone, capsys):
     """The old result keeps its place until the new one is complete, however many jobs that takes."""
     assert main([*FIT, "--max-iter", "3"]) == 0
     old = (alone / "result.json").read_bytes()
-    (alone / "STOP").touch()
-    assert main([*FIT, "--overwrite", "--checkpoint-every", "0", "--seed", "5"]) == 75
+    assert stopped([*FIT, "--overwrite", "--checkpoint-every", "0", "--seed", "5"], alone) == 75
+    assert main([*FIT, "--seed", "5"]) == 2
+    assert "holds a run that was stopped (unfinished/: state.npz, " in capsys.readouterr().err
     assert (alone / "result.json").read_bytes() == old and (alone / "unfinished" / "state.npz").exists()
     assert not (alone / "STOP").exists()
     (alone / "unfinished" / "state.npz.part").write_bytes(b"half")
@@ -311,10 +325,8 @@ def test_overwriting_can_be_stopped_and_resumed(alone, capsys):
 
 
 def test_changed_data_are_refused_and_damage_falls_back(alone, capsys):
-    alone.mkdir()
     for _ in range(2):
-        (alone / "STOP").touch()
-        assert main([*FIT, "--resume"]) == 75
+        assert stopped([*FIT, "--resume"], alone) == 75
     table = alone.parent / "rows.csv"
     text = table.read_text()
     table.write_text(text + "1.0,2.0,e\n")

@@ -266,7 +266,8 @@ def test_row_of_a_bad_cell(rows, data, tmp_path):
     path.write_text("a,b\n" + "\n".join(lines))
     for size in SIZES:
         error = refusal(path, {"a": "number"}, size)
-        assert str(error) == f"{path}: row {bad}, column 'a': 'oops' is not a number"
+        says = f"{path}: row {bad}, column 'a': 'oops' is not a number; a column of labels wants categorical"
+        assert str(error) == says
 
 
 def test_long_rows_and_headers_are_refused(tmp_path, monkeypatch):

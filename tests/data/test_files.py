@@ -125,7 +125,7 @@ def test_one_rank_reads_a_gzip_file_in_pieces(tmp_path, monkeypatch):
     "bad, words",
     [
         ("1,2,3\n", " has 3 cells; the header has 2"),
-        ("oops,a\n", ", column 'x': 'oops' is not a number"),
+        ("oops,a\n", ", column 'x': 'oops' is not a number; a column of labels wants categorical"),
         ('1,5" pipe\n', " has a quote inside a cell that is not quoted"),
         ('1,"open\n', " has a quote that is never closed"),
     ],
