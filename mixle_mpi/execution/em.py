@@ -61,7 +61,8 @@ def optimize(
         "component_*/factor_0"; by default the first node in tree order that can be cut
     max_iter : number of M-steps at most
     tol : stop when the log likelihood changes by less than this per observation; None never stops
-    starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned
+    starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned. With init "auto"
+        every second one is random
     init : "kmeans++" on the numeric columns, "random", or "auto": the first where there are any
     seed : int; the start depends on it and on nothing else
     weights : (n,) sample weights >= 0, or the name of a column with them; weight 2 is the row twice
