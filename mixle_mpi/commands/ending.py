@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DONE, UNFORESEEN, REFUSED, NUMERICAL, NOT_CONVERGED, INPUT_OUTPUT, STOPPED, INTERRUPTED = 0, 1, 2, 4, 5, 74, 75, 130
 ALLOW_SINGLETON = "go on alone where the launcher started several processes and MPI counts one"
 MEETING = 2.5  # seconds that ranks with a refusal wait for the others to have it too
+FORWARDING = 0.1  # seconds that a launcher gets to pass a traceback on, less than between the ranks that may have one
 
 
 def exit_code(error: Exception) -> int:
@@ -170,6 +171,8 @@ def _die(name: str, launched: Launch | None, error: Exception) -> int:
         where = f"rank {origin.rank}{of} on {where}"
     sys.stdout.flush()
     say(f"{name}: {where} failed:\n{origin.traceback.rstrip()}", sys.stderr)
+    if launched is not None:
+        time.sleep(FORWARDING)  # a launcher may lose what it has not passed on when the ranks are killed
     return _abort(launched, exit_code(error))
 
 
