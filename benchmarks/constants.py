@@ -12,6 +12,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import argparse  # noqa: E402
+import itertools  # noqa: E402
 import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -30,13 +31,15 @@ def cases(members: int = 32, rows: int = 2048) -> list[Case]:
     rng = np.random.default_rng(0)
     found: list[Case] = []
     for width in (32, 153, 561):
-        n = max(131072 // (members + width), 64)
-        eta, x, out = rng.normal(size=(members, width)), rng.normal(size=(width, n)), np.empty((members, n))
+        n = max(262144 // (members + width), 128)
+        eta, out, sums = rng.normal(size=(members, width)), np.empty((members, n)), np.zeros((members, width))
+        tiles = itertools.cycle(rng.normal(size=(4, width, n)))
         flops = 4.0 * members * width * n
 
-        def products(eta=eta, x=x, out=out):
+        def products(eta=eta, tiles=tiles, out=out, sums=sums):
+            x = next(tiles)
             np.dot(eta, x, out=out)
-            np.dot(out, x.T)
+            np.add(sums, np.dot(out, x.T), out=sums)
 
         found.append(("gemm", f"scores and statistics, {members} members, {width} features, {n} rows", flops, products))
     scores = -np.abs(rng.normal(size=(members, rows)))
@@ -53,8 +56,14 @@ def cases(members: int = 32, rows: int = 2048) -> list[Case]:
     found.append(("log", "log1p of Student's t", values, lambda: student.student_scores(y, loc, one, one, one, scores)))
     x = rng.normal(size=(16, rows))
     few, features = rng.normal(size=(16, 700)), np.empty((136, 700))
-    found.append(("flop", "features of a full Gaussian (2 flops)", 272.0 * 700,
+    found.append(("feature", "features of a full Gaussian, d = 16", 136.0 * 700,
                   lambda: gaussian.products(few, features)))  # fmt: skip
+    long = rng.normal(size=(64, 128))
+    wide, source, target = np.empty((2080, 128)), np.ones(1 << 21), np.empty(1 << 21)
+    found.append(("feature", "features of a full Gaussian, d = 64", 2080.0 * 128,
+                  lambda: gaussian.products(long, wide)))  # fmt: skip
+    found.append(("byte", "copying memory, each byte read and written", 2.0 * source.nbytes,
+                  lambda: np.copyto(target, source)))  # fmt: skip
     mean, whiten, resp = np.zeros((members, 16)), np.tile(np.eye(16), (members, 1, 1)), np.ones((members, rows))
     moments = np.zeros(members), np.zeros((members, 16)), np.zeros((members, 136))
     everyone, present = np.arange(members), np.ones(rows)

@@ -51,14 +51,19 @@ def is_mpich() -> bool:
 
 
 class Job:
-    """`fit` on n ranks, 0 for no launcher, each iteration taking `pause` seconds more; output in `cwd`/out."""
+    """`fit` on n ranks, 0 for no launcher, each iteration taking `pause` seconds more; output in `cwd`/out.
+
+    All ranks are data shards, unless there is another `--grid` among the words.
+    """
 
     def __init__(self, ranks: int, cwd: Path, *words, pause: float = 0.0, environment: dict | None = None):
         self.ranks, self.cwd, self.out = ranks, cwd, cwd / "out"
         for old in cwd.glob("pid-*"):
             old.unlink()
         launcher = [find_mpirun(), "-n", str(ranks)] if ranks else []
-        command = [*launcher, sys.executable, SLOW_FIT, pause, "--", "case.toml", "--out", "out", "--resume", *words]
+        grid = [] if ranks < 2 else ["--grid", f"{ranks}x1"]
+        fit = ["case.toml", "--out", "out", "--resume", *grid, *words]
+        command = [*launcher, sys.executable, SLOW_FIT, pause, "--", *fit]
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.files = [open(cwd / name, "w+") for name in ("stdout", "stderr")]

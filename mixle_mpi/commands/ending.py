@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from mixle_mpi.commands.launch import Launch, default_threads, launch
 from mixle_mpi.commands.parser import Parser, UsageError
-from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
+from mixle_mpi.contract.errors import DataError, MemoryLimitError, ModelError, NumericalError
 
 if TYPE_CHECKING:
     from mixle_mpi.execution.axis import Axis
 
-DONE, UNFORESEEN, REFUSED, NUMERICAL, NOT_CONVERGED, INPUT_OUTPUT, STOPPED, INTERRUPTED = 0, 1, 2, 4, 5, 74, 75, 130
+DONE, UNFORESEEN, REFUSED, TOO_BIG, NUMERICAL, NOT_CONVERGED = 0, 1, 2, 3, 4, 5
+INPUT_OUTPUT, STOPPED, INTERRUPTED = 74, 75, 130
 ALLOW_SINGLETON = "go on alone where the launcher started several processes and MPI counts one"
 MEETING = 2.5  # seconds that ranks with a refusal wait for the others to have it too
 FORWARDING = 0.1  # seconds that a launcher gets to pass a traceback on, less than between the ranks that may have one
@@ -31,6 +32,8 @@ FORWARDING = 0.1  # seconds that a launcher gets to pass a traceback on, less th
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error."""
+    if isinstance(error, MemoryLimitError):
+        return TOO_BIG
     if isinstance(error, (ModelError, DataError, UsageError)):
         return REFUSED
     if isinstance(error, NumericalError):

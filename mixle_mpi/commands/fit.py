@@ -8,9 +8,11 @@ import time
 import warnings
 from pathlib import Path
 
+from mixle_mpi.commands import dry_run
 from mixle_mpi.commands import settings as run_file
 from mixle_mpi.commands.ending import DONE, NUMERICAL, run, say
 from mixle_mpi.commands.parser import Parser
+from mixle_mpi.commands.plan import add_machine_options
 from mixle_mpi.commands.watching import Signals, checkpoint_lines, code_of, finished, time_limit
 from mixle_mpi.contract.errors import ModelError, NumericalError
 
@@ -19,9 +21,10 @@ EPILOG = """Alone, the fit runs in this process and needs no MPI; under a launch
 
   mpirun -n 4 python -m mixle_mpi.fit examples/penguins.toml --grid 2x2 --out runs/penguins
 
-Exit codes: 0 done; 1 unforeseen error; 2 usage, run file or data; 4 numerical failure, or the log likelihood fell;
-5 not converged, with --require-convergence; 74 input or output failed; 75 stopped with a checkpoint, by the
-time limit, a signal (USR1, USR2, TERM, INT) or a file STOP in the output directory: --resume goes on."""
+Exit codes: 0 done; 1 unforeseen error; 2 usage, run file or data; 3 too big for the memory of these ranks;
+4 numerical failure, or the log likelihood fell; 5 not converged, with --require-convergence; 74 input or output failed;
+75 stopped with a checkpoint, by the time limit, a signal (USR1, USR2, TERM, INT) or a file STOP in the output
+directory: --resume goes on."""
 
 
 class Override(argparse.Action):
@@ -52,8 +55,8 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("--demo", action="store_true", help="the packaged example, with no file at all")
     flags = {
         "--data": "data.path", "--weight": "data.weight", "--out": "output.dir", "--grid": "fit.grid",
-        "--cut": "fit.cut", "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init",
-        "--seed": "fit.seed", "--starts": "fit.starts",
+        "--cut": "fit.cut", "--tune": "fit.tune", "--max-iter": "fit.max_iter", "--tol": "fit.tol",
+        "--init": "fit.init", "--seed": "fit.seed", "--starts": "fit.starts",
         "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
         "--max-time": "fit.max_time", "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every",
         "--every": "output.every", "--quiet": "output.quiet",
@@ -65,6 +68,8 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("-o", dest="option", action=Override, metavar="KEY=VALUE",
                    help="any key of the run file, as in -o model.components=4")  # fmt: skip
     p.add_argument("--overwrite", action="store_true", help="replace the result in the output directory")
+    p.add_argument("--dry-run", action="store_true", help="read the data, print the plan of the fit, and stop")
+    add_machine_options(p)
     p.add_argument("--print-config", action="store_true", help="print the effective run file and stop")
     return p
 
@@ -97,6 +102,9 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     first = world.rank == 0
     settings = on_first(world, lambda: read_settings(options))
     model = build(settings["model"])
+    dry_run.check(options)
+    if options.dry_run:
+        return dry_run.dry_run(options, settings, model, world)
     shape = check_fit(settings["fit"], model, world)
     if options.print_config:
         if first:
@@ -104,12 +112,12 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
         return DONE
 
     from mixle_mpi.execution.clock import Clock
-    from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.report.accounting import account
     from mixle_mpi.report.environment import environment
     from mixle_mpi.report.lines import (
         Progress,
         begun_lines,
+        choice_lines,
         crowded,
         ended_lines,
         start_lines,
@@ -135,7 +143,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     if first:
         warn_crowded(found)
         if not quiet:
-            lines = [*removed, *start_lines(found), *begun_lines(settings, shape)]
+            lines = [*removed, *start_lines(found), *begun_lines(settings, (1, 1) if world.size == 1 else shape)]
             say("\n".join([*lines, *checkpoint_lines(settings, limit)]))
 
     def callback(iteration):
@@ -145,21 +153,28 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
                 progress.show(iteration)
 
     watch = watch_of(settings, output, limit, signals)
-    mpi = world.size > 1 or settings["fit"]["backend"] == "mpi"
-    with mpi_grid(*shape) if mpi else serial_grid() as grid:
-        try:
-            clock.lap("start")
-            result = fit_on(grid, settings, model, callback, watch, clock)
-        except NumericalError as error:
-            if first:  # without agreement: the others may not have failed
-                output.failed(str(error), settings["fit"], shape, NUMERICAL)
-            raise
-        on_first(grid.world, lambda: output.save(result.model))
-        clock.lap("output")
-        accounting = account(grid.world, clock, result, grid.coords, threads)
-        record = {"environment": found} | accounting.to_json()
-        code = code_of(result.status, settings["fit"])
-        on_first(grid.world, lambda: output.done(result, settings["fit"], accounting.slowest(), code, record))
+    chosen = []
+
+    def told(choice):
+        chosen.append(choice)
+        for line in choice_lines(choice) if first and not quiet and world.size > 1 else ():
+            say(line)
+
+    try:
+        clock.lap("start")
+        result = fit_on_all(world, settings, model, shape, callback, watch, clock, told)
+    except NumericalError as error:
+        if first:  # without agreement: the others may not have failed
+            plan = chosen[0].as_data() if chosen else {"grid": None, "cut": settings["fit"].get("cut")}
+            output.failed(str(error), settings["fit"], plan, NUMERICAL)
+        raise
+    (choice,) = chosen
+    on_first(world, lambda: output.save(result.model))
+    clock.lap("output")
+    accounting = account(world, clock, result, choice.coords[world.rank], threads)
+    record = {"environment": found, "plan": choice.as_data()} | accounting.to_json()
+    code = code_of(result.status, settings["fit"])
+    on_first(world, lambda: output.done(result, settings["fit"], accounting.slowest(), code, record))
     if first:
         warn(result, settings["fit"])
         if not quiet:
@@ -212,18 +227,18 @@ def watch_of(settings: dict, output, limit: tuple[float, str] | None, signals: S
     )  # fmt: skip
 
 
-def check_fit(fit: dict, model, world) -> tuple[int, int]:
-    """The shape of the grid, D and M. Raises ModelError for a setting that these ranks or this model cannot have."""
-    from mixle_mpi.execution.em import check_options
-    from mixle_mpi.execution.grid import check_shape
-    from mixle_mpi.execution.load import parse_grid
+def check_fit(fit: dict, model, world) -> tuple[int, int] | None:
+    """D and M of the grid, None where it is to be planned.
+
+    Raises ModelError for a setting that these ranks or this model cannot have.
+    """
+    from mixle_mpi.execution.em import check_options, shape_of
     from mixle_mpi.execution.shard import check_cut
 
     check_options(model, fit["max_iter"], tolerance(fit), fit["starts"], fit["impossible"], "replicated")
     if fit["backend"] == "local" and world.size > 1:
         raise ModelError(f'backend = "local" is one process, but there are {world.size} ranks')
-    shape = parse_grid(fit["grid"], world.size)
-    check_shape(*shape, world.size)
+    shape = shape_of(fit["grid"], None, world.size, fit["tune"])
     if "cut" in fit:
         check_cut(model, fit["cut"])
     return shape
@@ -234,16 +249,19 @@ def tolerance(fit: dict) -> float | None:
     return None if fit["tol"] == "none" else float(fit["tol"])
 
 
-def fit_on(grid, settings: dict, model, callback, watch, clock):
-    """The `Result` of the fit on a grid. Collective."""
-    from mixle_mpi.execution.em import fit
+def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told):
+    """The `Result` of the fit on a grid of these ranks. Collective."""
+    from mixle_mpi.execution.em import fit_on_ranks
+    from mixle_mpi.execution.grid import mpi_world
 
     asked, data = settings["fit"], settings["data"]
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
-    return fit(
-        path, model, grid, weights=data.get("weight"), cut=asked.get("cut"), max_iter=asked["max_iter"],
-        tol=tolerance(asked), starts=asked["starts"], init=asked["init"], seed=asked["seed"],
-        impossible=asked["impossible"], callback=callback, watch=watch, clock=clock,
+    if asked["backend"] == "mpi" and world.size == 1:
+        world = mpi_world()
+    return fit_on_ranks(
+        path, model, world, shape=shape, weights=data.get("weight"), cut=asked.get("cut"), tune=asked["tune"],
+        max_iter=asked["max_iter"], tol=tolerance(asked), starts=asked["starts"], init=asked["init"],
+        seed=asked["seed"], impossible=asked["impossible"], callback=callback, watch=watch, clock=clock, told=told,
     )  # fmt: skip
 
 

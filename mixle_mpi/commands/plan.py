@@ -7,15 +7,18 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mixle_mpi.commands import settings as run_file
-from mixle_mpi.commands.ending import DONE, REFUSED, exit_code, say
+from mixle_mpi.commands.ending import DONE, REFUSED, TOO_BIG, exit_code, say
 from mixle_mpi.commands.launch import default_threads
 from mixle_mpi.commands.parser import Parser, UsageError
 from mixle_mpi.contract.errors import ModelError, nearest
 
+if TYPE_CHECKING:
+    from mixle_mpi.planning.resources import Resources
+
 NAME = "mixle_mpi.plan"
-TOO_BIG = 3
 COUNTS = {"levels": "labels of a categorical column", "dim": "columns of a vector",
           "length": "steps of a sequence, tokens of a document", "rounds": "inner rounds of a topic model",
           "passes": "further passes of a Laplace M-step", "observed": "share of an optional column that is there",
@@ -34,17 +37,40 @@ def parser() -> Parser:
                description="Plan a fit: sizes, costs, the best grids, and who would hold what.")  # fmt: skip
     p.add_argument("run_file", nargs="?", metavar="RUN.toml")
     p.add_argument("--demo", action="store_true", help="the packaged example")
-    p.add_argument("--ranks", metavar="P", help="ranks; by default all cores of the machine file, or 1")
     p.add_argument("--rows", metavar="N", required=True, help="rows in all, as in 1e9")
-    p.add_argument("--machine", metavar="FILE", help="a machine file, as in slurm/machines/")
-    p.add_argument("--ranks-per-node", metavar="R", help="ranks of a node, by default one for each core")
-    p.add_argument("--memory", metavar="SIZE", help="memory of a rank, as in 4GB; wins over the machine file")
+    add_machine_options(p)
     p.add_argument("--no-nested", action="store_true", help="only cuts of one node, as fits can run them today")
     for name, text in COUNTS.items():
         p.add_argument(f"--{name}", metavar="[FIELD=]X", nargs="+", action="extend", default=[],
                        help=f"{text}, for one field of a record or for all")  # fmt: skip
     p.add_argument("--json", action="store_true", help="print the plan as JSON")
     return p
+
+
+def add_machine_options(p: argparse.ArgumentParser) -> None:
+    """Options that say for which ranks is planned, see `machine_of`."""
+    p.add_argument("--ranks", metavar="P", help="ranks; by default all cores of the machine file, or 1")
+    p.add_argument("--machine", metavar="FILE", help="a machine file, as in slurm/machines/")
+    p.add_argument("--ranks-per-node", metavar="R", help="ranks of a node, by default one for each core")
+    p.add_argument("--memory", metavar="SIZE", help="memory of a rank, as in 4GB; wins over the machine file")
+
+
+def machine_of(options: argparse.Namespace) -> tuple[Resources, int | None, int | None]:
+    """The ranks that options say; and how many in all and on a node, where that was asked. Raises ModelError."""
+    from mixle_mpi.planning.machine import parse_bytes
+    from mixle_mpi.planning.resources import Resources
+
+    ranks = None if options.ranks is None else whole(options.ranks, "--ranks")
+    each = None if options.ranks_per_node is None else whole(options.ranks_per_node, "--ranks-per-node")
+    if options.machine is None:
+        if each is not None:
+            raise ModelError("--ranks-per-node needs --machine, which says how many nodes there are")
+        resources = Resources.local(ranks or 1)
+    else:
+        resources = Resources.from_file(options.machine, ranks, each)
+    if options.memory is not None:
+        resources = resources.limited(parse_bytes(options.memory, "--memory"))
+    return resources, ranks, each
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -92,8 +118,6 @@ def work(options: argparse.Namespace) -> int:
     from mixle_mpi.models.specification import build
     from mixle_mpi.planning.balance import plan_grid
     from mixle_mpi.planning.describe import as_data, lines
-    from mixle_mpi.planning.machine import parse_bytes
-    from mixle_mpi.planning.resources import Resources
 
     if options.demo == (options.run_file is not None):
         raise ModelError("give a run file or --demo, not both" if options.demo else "a run file is needed, or --demo")
@@ -103,16 +127,7 @@ def work(options: argparse.Namespace) -> int:
         raise ModelError(f"{path}: the table [model] is missing")
     model = build(tables["model"])
     rows = whole(options.rows, "--rows")
-    ranks = None if options.ranks is None else whole(options.ranks, "--ranks")
-    each = None if options.ranks_per_node is None else whole(options.ranks_per_node, "--ranks-per-node")
-    if options.machine is None:
-        if each is not None:
-            raise ModelError("--ranks-per-node needs --machine, which says how many nodes there are")
-        resources = Resources.local(ranks or 1)
-    else:
-        resources = Resources.from_file(options.machine, ranks, each)
-    if options.memory is not None:
-        resources = resources.limited(parse_bytes(options.memory, "--memory"))
+    resources, ranks, each = machine_of(options)
     given = given_counts(options)
     fields = {name for n in model.walk() if isinstance(n, Record) for name in n.field_names}
     for what, values in given.items():

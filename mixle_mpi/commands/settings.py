@@ -113,8 +113,9 @@ SETTINGS = (
     Setting("data.path", places, None, "the data: a file (.csv, .csv.gz, .npy, .npz, "
             ".parquet), a list, a pattern or a directory", "FILE", path=True),
     Setting("data.weight", some_text, None, "the column of sample weights", "COLUMN"),
-    Setting("fit.grid", grid, "auto", "data shards x model shards; auto is all ranks x 1", "DxM"),
+    Setting("fit.grid", grid, "auto", "data shards x model shards; auto is the fastest plan", "DxM"),
     Setting("fit.cut", text, None, "path of the nodes that are dealt over the model shards", "PATH"),
+    Setting("fit.tune", yes_or_no, False, "measure the best few plans, a second each, and take the fastest"),
     Setting("fit.max_iter", whole(0), 100, "M-steps at most", "N"),
     Setting("fit.tol", tolerance, 1e-6, "stop when L changes by less per row; none never stops", "X"),
     Setting("fit.init", one_of("auto", "kmeans++", "random"), "auto", "auto, kmeans++ or random", "HOW"),

@@ -7,7 +7,7 @@ resumed with the reduced value. They return by `return`, so a parent writes `yie
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mixle_mpi.contract.family import Search
     from mixle_mpi.contract.node import Node
 
+Rows = Mapping[str, np.ndarray]  # matrix name -> local row numbers, int64, ascending
+Packed = Mapping[str, np.ndarray]  # matrix name -> (rows, packed), see `Matrix`
 Scoring = Generator[Partial, np.ndarray, np.ndarray]
 Accumulating = Generator[Partial, np.ndarray, None]
 
@@ -70,8 +72,11 @@ class Bank:
         """The matrices of this bank alone."""
         return []
 
-    def prepare(self, theta: Views) -> None:
-        """Derive from new parameters what kernels read. Once an iteration."""
+    def derive(self, theta: Views, packed: Packed, own: Rows) -> None:
+        """Write the packed rows of the members that this data shard maximises, from their parameters."""
+
+    def prepare(self, theta: Views, packed: Packed) -> None:
+        """Set up what kernels read: from the packed rows, where a matrix has them, else from the parameters."""
 
     def begin(self, stats: Views) -> None:
         """Start a pass over the data that adds to these statistics."""
@@ -87,8 +92,8 @@ class Bank:
     def finish(self) -> None:
         """End the pass: statistics kept elsewhere are added to the vector."""
 
-    def pool(self, stats: Views, first: bool) -> None:
-        """Add the members' part to shared statistics: of those held here alone, on the `first` shard of all."""
+    def pool(self, stats: Views, first: bool, own: Rows) -> None:
+        """Add the part of `own` members to shared statistics: of those held here alone, on the `first` shard of all."""
 
     def begin_search(self, theta: Views, stats: Views) -> Search | None:
         """Start to look for what `maximize` needs beyond the reduced statistics; None for most banks."""
@@ -97,17 +102,20 @@ class Bank:
     def end_search(self) -> None:
         """Accumulate statistics again."""
 
-    def maximize(self, theta: Views, stats: Views, new: Views) -> None:
-        """Write the maximising parameters to `new`; members without weight keep their values."""
+    def maximize(self, theta: Views, stats: Views, new: Views, own: Rows) -> None:
+        """Write the maximising parameters of `own` rows to `new`; members without weight keep their values."""
 
-    def start(self, new: Views, stats: Views) -> None:
-        """Write parameters to start from to `new`, given the statistics of starting responsibilities."""
+    def start(self, new: Views, stats: Views, own: Rows) -> None:
+        """Write parameters to start from to `new`, `own` rows by the statistics of starting responsibilities."""
 
     def given(self, theta: Views) -> None:
         """Overwrite in `theta` the parameters that the user gave in the nodes that were compiled."""
 
     def log_prior(self, theta: Views, first: bool) -> float:
-        """Log prior density of the members held here alone and, on the `first` model shard, of the others."""
+        """Log prior density of the members held here alone and, on the `first` model shard, of the others.
+
+        Parameters that are packed are known to their owners only, and have no prior.
+        """
         return 0.0
 
     def restore(self, member: int, theta: Views) -> Node:

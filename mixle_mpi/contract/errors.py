@@ -10,6 +10,10 @@ class ModelError(ValueError):
     """A model, option or run file that cannot be used; the message names it."""
 
 
+class MemoryLimitError(ModelError):
+    """No grid of these ranks has the memory; the message has both numbers."""
+
+
 class DataError(ValueError):
     """Data that cannot be used; the message names the row, the column and the value."""
 

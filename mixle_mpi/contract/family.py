@@ -10,16 +10,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mixle_mpi.contract.columns import Encoding, SlotKey
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.fields import Constraint, Param, Stat, shape_of
+from mixle_mpi.contract.fields import Combine, Constraint, Param, Stat, shape_of
 from mixle_mpi.contract.node import Bindings, Node, checked_key
 from mixle_mpi.contract.scope import Scope
-from mixle_mpi.contract.work import Assumed, Cost, Work
+from mixle_mpi.contract.work import SPILL, SPILLED_FEATURES, Assumed, Cost, Work
 
 Theta = dict[str, np.ndarray]
 
@@ -149,6 +149,18 @@ class Family(Node):
         """Natural parameters (members, s) and constants (members,): log p = constant + T(x) . eta."""
         raise TypeError(f"{type(self).__name__} is not a natural family")
 
+    def packed_values(self, sizes: dict[str, int]) -> int:
+        """Float64 values in which a member's kernel form is packed, 0 where kernels read the parameters; see `forms`.
+
+        Families pack what costs much to derive: data shards then share that work as well.
+        """
+        return 0
+
+    @property
+    def packed_width(self) -> int:
+        """`packed_values` of a family that is bound to data."""
+        return self.packed_values(self.sizes)
+
     # -- table and own families --------------------------------------------------------------------
 
     def prepare(self, theta: Theta):
@@ -238,12 +250,23 @@ class Family(Node):
         """The kind of kernel, also where the family is not bound to data."""
         return self.kind
 
+    def planned_term(self, assumed: Assumed) -> bool:
+        """Whether siblings are evaluated with it in one product."""
+        return self.planned_kind(self.assumed_sizes(assumed)) == "natural"
+
+    def planned_base(self) -> bool:
+        """Whether there is a base measure, also where the family is not bound to data."""
+        if self.encoding is None:
+            return type(self).base is not Family.base and self.slot != "label"
+        return self.base_key in self.encoding.bases
+
     def e_step(self, sizes: dict[str, int], features: int) -> tuple[Work, Work]:
         """E-step work of an observation: for each member, and once for all of them.
 
         By default that of `NaturalBlock`: two products with the features and the constant, and the features.
         """
-        return Work(gemm=4.0 * (features + 1)), Work(flop=2.0 * features)
+        each = SPILL if features > SPILLED_FEATURES else 1.0
+        return Work(gemm=4.0 * (features + 1)), Work(feature=each * features)
 
     def m_step(self, sizes: dict[str, int], assumed: Assumed) -> Work:
         """M-step work of one member, by default a few FLOPs for each parameter."""
@@ -253,13 +276,17 @@ class Family(Node):
         """Further passes over the data for one M-step."""
         return 0.0
 
+    def search_values(self) -> int:
+        """Float64 values of one member that a further pass adds up."""
+        return 0
+
     def row_bytes(self, assumed: Assumed) -> dict[tuple[str, ...], float]:
         """Bytes of one encoded row: its numbers, or its label, and a base measure where the family has one."""
         if self.slot == "label":
             return {(self.slot,): 4.0}
         width = self.width or int(assumed.value("dim", assumed.width))
-        base = type(self).base is not Family.base
-        return {(self.slot,): 8.0 * width} | ({("base", self.type_name()): 8.0} if base else {})
+        found: dict[tuple[str, ...], float] = {(self.slot,): 8.0 * width}
+        return found | {("base", self.type_name()): 8.0} if self.planned_base() else found
 
     def cost(self, assumed: Assumed) -> Cost:
         sizes = self.assumed_sizes(assumed)
@@ -271,13 +298,17 @@ class Family(Node):
         natural = self.planned_kind(sizes) == "natural"
         features = stats - 1 if natural else 0
         member, row = self.e_step(sizes, features)
+        columns = self.row_bytes(assumed)
         return Cost(
-            member, row, Work() if self.fixed else self.m_step(sizes, assumed),
+            member, row + Work(byte=sum(columns.values())), Work() if self.fixed else self.m_step(sizes, assumed),
             params=values(self.params, False), stats=stats,
             shared_params=values(self.params, True), shared_stats=values(self.stats, True),
             kernel=3 * (features + 1) if natural else 2 * stats,
-            scratch_member=1.0, scratch_row=features + 1.0 if natural else 0.0,
-            columns=self.row_bytes(assumed), passes=0.0 if self.fixed else self.passes(assumed),
+            packed=self.packed_values(sizes),
+            bounds=values({n: f for n, f in self.stats.items() if f.combine is not Combine.SUM}, False),
+            everywhere=self.searches, sums=self.search_values(), leaves=not self.fixed,
+            scratch_member=1.0, scratch_row=features + 1.0 + self.planned_base() if natural else 0.0,
+            columns=columns, passes=0.0 if self.fixed else self.passes(assumed),
         )  # fmt: skip
 
     # -- derived -----------------------------------------------------------------------------------
@@ -332,14 +363,31 @@ class Search:
         raise TypeError(f"{type(self).__name__} does not define advance")
 
 
+class Forms(NamedTuple):
+    """The two kernel forms of Gaussian members.
+
+    Attributes
+    ----------
+    eta, constant : natural parameters (members, s) and constants (members,), log p = constant + T(x) . eta
+    mean, shape, peak : means (members, d); precisions (members, d) or whitening matrices (members, d, d); the log
+        density at the mean (members,)
+    """
+
+    eta: np.ndarray
+    constant: np.ndarray
+    mean: np.ndarray
+    shape: np.ndarray
+    peak: np.ndarray
+
+
 class ResidualFamily(Family):
     """A Gaussian family: natural where that keeps its digits, otherwise about each member's mean."""
 
     slot = "centred"
 
-    def residual(self, theta: Theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Means (members, d); precisions (members, d) or whitening matrices (members, d, d); constants (members,)."""
-        raise TypeError(f"{type(self).__name__} does not define residual")
+    def forms(self, theta: Theta) -> Forms:
+        """Both forms of each member."""
+        raise TypeError(f"{type(self).__name__} does not define forms")
 
     def feature_extent(self) -> np.ndarray:
         """max |T_j| over all rows, (s,), encoded."""

@@ -22,8 +22,10 @@ class Matrix:
     """A row for each entity that this shard holds, of `total_rows` in the whole model.
 
     `rows` are the whole model's row numbers, ascending; `exclusive` tells which rows no other model
-    shard holds. `params` and `stats` map a field's name to the shape of one row's value. `pooled` says
-    that the statistics are partial sums over members, to be summed over the model shards as well.
+    shard holds. `params` and `stats` map a field's name to the shape of one row's value. `packed` float64 values of
+    a row are what kernels read in place of the parameters; 0 where they read these. `pooled` says
+    that the statistics are partial sums over members, to be summed over the model shards as well; `everywhere`
+    that all data shards need all rows' statistics, so that none maximises a part only.
     """
 
     name: str
@@ -32,7 +34,9 @@ class Matrix:
     exclusive: np.ndarray
     params: dict[str, tuple[int, ...]] = field(default_factory=dict)
     stats: dict[str, tuple[Combine, tuple[int, ...]]] = field(default_factory=dict)
+    packed: int = 0
     pooled: bool = False
+    everywhere: bool = False
 
     @property
     def param_width(self) -> int:
@@ -51,13 +55,15 @@ class Layout:
 
     def __init__(self, matrices: list[Matrix]):
         self.matrices = matrices
-        self.num_params = 0
+        self.num_params = self.num_packed = 0
         self._param_start: dict[str, int] = {}
+        self._packed_start: dict[str, int] = {}
         for m in matrices:
             if m.name in self._param_start:
                 raise ValueError(f"two matrices are named {m.name!r}")
-            self._param_start[m.name] = self.num_params
+            self._param_start[m.name], self._packed_start[m.name] = self.num_params, self.num_packed
             self.num_params += len(m.rows) * m.param_width
+            self.num_packed += len(m.rows) * m.packed
         self._stat_start: dict[tuple[str, Combine], int] = {}
         self.segments: dict[Combine, slice] = {}
         at = 0
@@ -102,6 +108,23 @@ class Layout:
                 views[m.name] |= _columns(matrix, fields)
         return views
 
+    def packed_views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """Matrix name -> view (rows, packed) of a (num_packed,) vector, of the matrices that have any."""
+        return {m.name: vector[self.packed_slice(m)].reshape(len(m.rows), m.packed) for m in self.matrices if m.packed}
+
+    def param_slice(self, m: Matrix, first: int = 0, stop: int | None = None) -> slice:
+        """Where rows `first` to `stop` of a matrix, by default all, lie in the parameter vector."""
+        return _rows(self._param_start[m.name], m.param_width, first, len(m.rows) if stop is None else stop)
+
+    def packed_slice(self, m: Matrix, first: int = 0, stop: int | None = None) -> slice:
+        """As `param_slice`, in the vector of packed rows."""
+        return _rows(self._packed_start[m.name], m.packed, first, len(m.rows) if stop is None else stop)
+
+    def sum_slice(self, m: Matrix, first: int = 0, stop: int | None = None) -> slice:
+        """As `param_slice`, in the statistics vector, of the fields that are summed."""
+        start, width = self._stat_start[m.name, Combine.SUM], m.stat_width(Combine.SUM)
+        return _rows(start, width, first, len(m.rows) if stop is None else stop)
+
     def param_rows(self, vector: np.ndarray, name: str) -> np.ndarray:
         """The matrix of one name as a (rows, param_width) view of a (num_params,) vector."""
         m = next(m for m in self.matrices if m.name == name)
@@ -114,14 +137,9 @@ class Layout:
         start, n, width = self._stat_start[name, combine], len(m.rows), m.stat_width(combine)
         return vector[start : start + n * width].reshape(n, width)
 
-    def shared_params(self) -> np.ndarray:
-        """Positions in the parameter vector of the rows that other model shards hold as well, int64."""
-        parts = []
-        for m in self.matrices:
-            rows = np.flatnonzero(~m.exclusive)
-            start = self._param_start[m.name]
-            parts.append((start + rows[:, None] * m.param_width + np.arange(m.param_width)).ravel())
-        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+def _rows(start: int, width: int, first: int, stop: int) -> slice:
+    return slice(start + first * width, start + stop * width)
 
 
 def _columns(matrix: np.ndarray, fields: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:

@@ -10,21 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-# Nanoseconds a unit, one core of a 2-core x86-64 virtual machine with AVX2 (OpenBLAS, numba without SVML),
-# medians of several runs of `python -m benchmarks.constants`.
+# Nanoseconds a unit, one core of a 2-core x86-64 virtual machine with AVX2 (OpenBLAS, numba without SVML), medians of
+# several runs of `python -m benchmarks.constants`.
 NANOSECONDS = {
-    "gemm": 0.025,  # a FLOP of a matrix product, 40 GFLOP/s
+    "gemm": 0.026,  # a FLOP of a matrix product whose features come from a cache, 38 GFLOP/s
     "flop": 0.083,  # a FLOP of a loop over the rows of a tile, in cache
+    "feature": 0.16,  # making a feature of a row
+    "byte": 0.02,  # reading a byte of the encoded rows
     "exp": 0.8,  # an exponential of a score, with its sum
     "log": 8.0,  # a logarithm, log1p
     "lookup": 0.9,  # adding a table entry to a score
     "scatter": 1.0,  # adding a weight to a table entry
-    "lapack": 0.25,  # a FLOP of a factorisation of many small matrices
-    "matrix": 1000.0,  # starting the factorisation of one small matrix
-    "special": 15.0,  # a digamma, trigamma or log gamma
+    "lapack": 0.15,  # a FLOP of a factorisation of many small matrices
+    "matrix": 4000.0,  # starting the factorisation of one small matrix, and unpacking it
+    "special": 12.0,  # a digamma, trigamma or log gamma
 }
+CALL_SECONDS = 0.5e-6  # a NumPy call with hardly any work, there as well
 FLOP_SECONDS = NANOSECONDS["gemm"] * 1e-9  # seconds a FLOP where a machine was not measured
 WEIGHT = {kind: ns / NANOSECONDS["gemm"] for kind, ns in NANOSECONDS.items()}
+
+SPILLED_FEATURES = 1024  # more do not stay in the L2 cache, where a tile has its fewest rows
+SPILL = 2.5  # times as long does a feature then take
+MESSAGE_CALLS = 100.0  # gathering, sending and spreading the arrays of one message, in calls as below
+READ_CALLS = 4e-4  # reading a feature of a row again, in calls as below
+# Calls of NumPy's size in time: for a tile of rows and for each node in it; for a pass and an M-step of each node.
+TILE_CALLS, NODE_CALLS, PASS_CALLS, M_STEP_CALLS = 80.0, 25.0, 60.0, 180.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class Work:
 
     gemm: float = 0.0
     flop: float = 0.0
+    feature: float = 0.0
+    byte: float = 0.0
     exp: float = 0.0
     log: float = 0.0
     lookup: float = 0.0
@@ -72,6 +84,11 @@ class Cost:
     params, stats : float64 values of one member
     shared_params, shared_stats : float64 values that the members of one innermost mixture share
     kernel : float64 values of one member that kernels keep (natural parameters, sums)
+    packed : float64 values of one member that kernels read in place of its parameters; 0 where they read these
+    bounds : of `stats`, those that combine by minimum or maximum
+    everywhere : whether all data shards maximise all members, as each needs all statistics
+    sums : float64 values of one member that a further pass adds up over the data shards
+    leaves : whether the M-step of a member counts as that of a leaf
     scratch_member, scratch_row : float64 values of workspace for each row of a tile, by member and once
     columns : bytes of one encoded row, by what tells two encodings apart
     passes : further passes over the data for one M-step
@@ -79,6 +96,7 @@ class Cost:
     payload : float64 values that one member of the node, when it is cut, sends along the model axis for
         each observation
     messages : reductions over the model axis for each tile, when the node is cut
+    cut : E-step work for each observation and member besides, when the node is cut
     """
 
     member: Work = Work()
@@ -89,6 +107,11 @@ class Cost:
     shared_params: int = 0
     shared_stats: int = 0
     kernel: int = 0
+    packed: int = 0
+    bounds: int = 0
+    everywhere: bool = False
+    sums: int = 0
+    leaves: bool = False
     scratch_member: float = 0.0
     scratch_row: float = 0.0
     columns: Mapping[tuple[str, ...], float] = field(default_factory=dict)
@@ -96,6 +119,7 @@ class Cost:
     unit: Cost | None = None
     payload: float = 0.0
     messages: float = 1.0
+    cut: Work = Work()
 
 
 # What is taken where neither the model nor an option of the plan says it.

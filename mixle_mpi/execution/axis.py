@@ -40,9 +40,12 @@ class Axis(ABC):
     def __init__(self) -> None:
         self.traffic = Traffic()
 
-    def _count(self, nbytes: int) -> None:
-        """Count a call with an array of so many bytes; without a byte, as in a barrier, it is no message."""
-        if self.size > 1 and nbytes:
+    def _count(self, nbytes: int, others: bool = False) -> None:
+        """Count a call with an array of so many bytes; without a byte of anybody, as in a barrier, it is no message.
+
+        `others` says that another rank gives some.
+        """
+        if self.size > 1 and (nbytes or others):
             self.traffic.messages += 1
             self.traffic.bytes += nbytes
 
@@ -61,6 +64,14 @@ class Axis(ABC):
     @abstractmethod
     def allgather_array(self, array: np.ndarray) -> np.ndarray:
         """The arrays of all ranks, equally shaped, as (size, *shape)."""
+
+    @abstractmethod
+    def reduce_scatter(self, array: np.ndarray, counts: list[int]) -> np.ndarray:
+        """Of the sum of the flat arrays over ranks, this rank's part: the first counts[0] values are rank 0's."""
+
+    @abstractmethod
+    def allgather_parts(self, array: np.ndarray, counts: list[int]) -> np.ndarray:
+        """The flat arrays of all ranks one after another, of which rank r's has counts[r] values."""
 
     @abstractmethod
     def bcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -108,6 +119,12 @@ class Alone(Axis):
 
     def allgather_array(self, array):
         return checked(array)[None]
+
+    def reduce_scatter(self, array, counts):
+        return checked(array, (counts[0],)).copy()
+
+    def allgather_parts(self, array, counts):
+        return checked(array, (counts[0],)).copy()
 
     def bcast(self, array, root=0):
         checked(array)

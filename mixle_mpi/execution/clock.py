@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from statistics import median
 
 import numpy as np
 
@@ -18,6 +20,12 @@ PHASES = (
 LOOP = ("score", "model_axis", "accumulate", "data_axis", "search", "m_step", "wait")  # phases of the iteration
 REDUCED = ("model_axis", "data_axis")  # phases in which ranks meet, and wait for each other
 AXES = ("data", "model", "world")
+# what a plan predicts, and the phases in which it happens
+PLANNED = {
+    "e_step": ("score", "accumulate", "search"), "m_step": ("m_step",), "model_axis": ("model_axis",),
+    "data_axis": ("data_axis", "wait"), "total": LOOP,
+}  # fmt: skip
+LATEST = 512  # iterations that are remembered one by one
 
 
 class Clock:
@@ -29,16 +37,22 @@ class Clock:
     Parameters
     ----------
     begun : time.perf_counter() at the beginning, by default now; nothing was compiled since
+
+    Attributes
+    ----------
+    resident : bytes of this rank's memory when its grid was chosen, 0 where none was
     """
 
     def __init__(self, begun: float | None = None):
         self.begun = time.perf_counter() if begun is None else begun
+        self.resident = 0
         self._compiled = compile_seconds()
         self.last = self.begun - self._compiled
         self._claimed: dict[str, float] = {}
         self.calls: dict[str, int] = {}
         self.traffic: dict[str, dict[str, Traffic]] = {}
         self._passes: dict[str, list[float]] = {phase: [] for phase in REDUCED}
+        self._iterations: deque[dict[str, float]] = deque(maxlen=LATEST)
         self._grid: Grid | None = None
         self._sent: dict[str, Traffic] = {}
 
@@ -56,6 +70,8 @@ class Clock:
         self.calls[phase] = self.calls.get(phase, 0) + 1
         if phase in REDUCED:
             self._passes[phase].append(seconds)
+        if phase in LOOP and self._iterations:
+            self._iterations[-1][phase] = self._iterations[-1].get(phase, 0.0) + seconds
 
     def _claim_traffic(self, phase: str) -> None:
         """What was sent since the last claim belongs to this phase."""
@@ -68,6 +84,7 @@ class Clock:
 
     def add(self, seconds: dict[str, float]) -> None:
         """Claim time of a pass that was measured inside; the rest since the last lap is "other"."""
+        self._iterations.append({})
         for phase, value in seconds.items():
             self._claim(phase, value)
         self._claim_traffic("model_axis")
@@ -97,6 +114,19 @@ class Clock:
             self._claimed["wait"] = self._claimed.get("wait", 0.0) + waited
             self._passes[phase] = []
         self._sent = self._so_far(self._grid)
+
+    def typical(self) -> dict[str, float]:
+        """Median seconds of an iteration by phase, as plans name them; waiting for other ranks is part of the axes.
+
+        Of the latest iterations, without the first of them; nothing where there are no two.
+        """
+        latest = list(self._iterations)[1:]
+        if not latest:
+            return {}
+        return {
+            name: median(sum(of.get(phase, 0.0) for phase in phases) for of in latest)
+            for name, phases in PLANNED.items()
+        }
 
     def total(self) -> float:
         """Seconds since the beginning."""

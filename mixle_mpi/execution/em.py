@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 
 from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.contract.node import Node
+from mixle_mpi.data.table import on_first
+from mixle_mpi.execution.axis import Alone, Axis
+from mixle_mpi.execution.choose import Choice, choose, chosen_cut, resources_of
 from mixle_mpi.execution.clock import Clock
-from mixle_mpi.execution.executor import Executor, compile_tree
+from mixle_mpi.execution.executor import Counts, Executor, compile_tree, layout_of
 from mixle_mpi.execution.fingerprint import fingerprint
-from mixle_mpi.execution.fitted import fitted
-from mixle_mpi.execution.grid import Grid, check_shape, mpi_grid, mpi_world, serial_grid
+from mixle_mpi.execution.fitted import fitted, state_of
+from mixle_mpi.execution.grid import Grid, check_shape, mpi_world
 from mixle_mpi.execution.initialise import start
-from mixle_mpi.execution.load import Loaded, load, parse_grid
+from mixle_mpi.execution.load import Loaded, deal, load, parse_grid, read
 from mixle_mpi.execution.loop import Callback, Ending, State, Watch, iterate
+from mixle_mpi.execution.memory_limit import resident_bytes
+from mixle_mpi.execution.part import on_grid
 from mixle_mpi.execution.result import Judge, Result
-from mixle_mpi.execution.shard import check_cut, cut_paths
 from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
+from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.execution.ties import count_free
+from mixle_mpi.execution.tune import tune as fastest_of
 from mixle_mpi.execution.warm import warm
 from mixle_mpi.models.mixture import Mixture, MixtureBank
+from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 
 BACKENDS = ("local", "mpi")
 
 
 def optimize(
     data,
-    estimator: Node,
+    estimator: Node | ModelParallelEstimator,
     *,
     backend: str = "local",
     grid="auto",
     cut: str | None = None,
+    tune: bool = False,
     max_iter: int = 100,
     tol: float | None = 1e-6,
     starts: int = 1,
@@ -54,11 +63,14 @@ def optimize(
     data : a path, a list of paths, a pattern or a directory (.csv, .csv.gz, .npy, .npz, .parquet), an array, a list
         of rows (tuples or dicts), a dict of columns, a pandas or Arrow table
     estimator : Node
-        Parameters that are given are where EM starts; when all are, EM starts there exactly.
+        Parameters that are given are where EM starts; when all are, EM starts there exactly. A
+        `ModelParallelEstimator` asks for its number of model shards: of all ranks, or of threads of this process.
     backend : "local" for this process, "mpi" for all ranks
-    grid : "auto", "DxM" or (D, M): D data shards of M model shards each
-    cut : path of the nodes whose units are dealt over the model shards, as in
-        "component_*/factor_0"; by default the first node in tree order that can be cut
+    grid : "DxM" or (D, M): D data shards of M model shards each; or "auto", the fastest that the planner finds, which
+        may leave ranks idle
+    cut : path of the nodes whose units are dealt over the model shards, as in "component_*/factor_0"; by default
+        the planner's with grid "auto", else the first node in tree order that can be cut
+    tune : measure the planner's best grids, a second each, and take the fastest
     max_iter : number of M-steps at most
     tol : stop when the log likelihood changes by less than this per observation; None never stops
     starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned. With init "auto"
@@ -88,23 +100,45 @@ def optimize(
     ------
     Dempster, Laird, Rubin (1977), J. R. Statist. Soc. B 39, 1-38.
     """
-    check_options(estimator, max_iter, tol, starts, impossible, rows)
+    asked = estimator.num_workers if isinstance(estimator, ModelParallelEstimator) else None
+    model = estimator.inner if isinstance(estimator, ModelParallelEstimator) else estimator
+    check_options(model, max_iter, tol, starts, impossible, rows)
     if backend not in BACKENDS:
         raise ModelError(f"backend = {backend!r}: choose one of {', '.join(BACKENDS)}")
-    if backend == "local":
-        check_shape(*parse_grid(grid, 1), 1)
-        place = serial_grid()
-    else:
-        size = mpi_world().size
-        shards, model_shards = parse_grid(grid, size)
-        check_shape(shards, model_shards, size)
-        place = mpi_grid(shards, model_shards)
-    watch = watch_of(checkpoint, checkpoint_every, resume, max_time)
-    with place as ranks:
-        return fit(
-            data, estimator, ranks, cut=cut, max_iter=max_iter, tol=tol, starts=starts, init=init, seed=seed,
-            weights=weights, impossible=impossible, local=rows == "local", callback=callback, watch=watch,
+    world = Alone() if backend == "local" else mpi_world()
+    shape = shape_of(grid, asked, world.size if backend == "mpi" else asked or 1, tune)
+
+    def run(ranks: Axis, ready: Grid | None = None) -> Result:
+        return fit_on_ranks(
+            data, model, ranks, shape=shape, ready=ready, cut=cut, tune=tune, max_iter=max_iter, tol=tol,
+            starts=starts, init=init, seed=seed, weights=weights, impossible=impossible, local=rows == "local",
+            callback=callback if ready is None or ranks.rank == 0 else None,
+            watch=watch_of(checkpoint, checkpoint_every, resume, max_time),
         )  # fmt: skip
+
+    if backend == "local" and shape is not None and shape[1] > 1:
+        return run_on_threads(*shape, lambda threads: run(threads.world, threads))[0]
+    return run(world)
+
+
+def shape_of(grid, model_shards: int | None, ranks: int, tune: bool = False) -> tuple[int, int] | None:
+    """D and M of the option `grid` on so many ranks, None to leave them to the planner. Raises ModelError.
+
+    `model_shards` is the M that a `ModelParallelEstimator` asks for.
+    """
+    shape = parse_grid(grid)
+    if model_shards is not None:
+        if ranks % model_shards:
+            raise ModelError(f"num_workers = {model_shards} model shards do not divide {ranks} ranks evenly")
+        wanted = ranks // model_shards, model_shards
+        if shape is not None and shape != wanted:
+            raise ModelError(f"grid = {grid!r}, but num_workers = {model_shards} asks for {wanted[0]} x {wanted[1]}")
+        shape = wanted
+    if shape is not None:
+        check_shape(*shape, ranks)
+        if tune:
+            raise ModelError(f"tune chooses among grids, but the grid is given as {shape[0]} x {shape[1]}")
+    return shape
 
 
 def check_options(estimator, max_iter, tol, starts, impossible, rows) -> None:
@@ -138,19 +172,31 @@ def watch_of(checkpoint, every, resume, max_time) -> Checkpoints | None:
 
 
 def fit(
-    data, estimator: Node, grid: Grid, *, cut=None, max_iter=100, tol=1e-6, starts=1, init="auto", seed=0, weights=None,
-    impossible="error", local=False, callback: Callback | None = None, watch: Watch | None = None,
-    clock: Clock | None = None, reduce_statistics: bool = True,
+    data, estimator: Node, grid: Grid, *, cut=None, weights=None, local=False, clock: Clock | None = None, **options,
 ) -> Result:  # fmt: skip
-    """`optimize` on a grid that exists. Collective. `reduce_statistics=False` is the tests' negative control."""
+    """`optimize` on a grid that exists, every border even. Collective; the other options are those of `fit_loaded`."""
     clock = Clock() if clock is None else clock
     clock.watch(grid)
-    watch = watch or Watch()
-    cut = chosen_cut(estimator, grid, cut)
+    cut = chosen_cut(estimator, grid.shape, cut)
     loaded = load(data, estimator, grid, local=local, weights=weights, warn=True)
-    check_rows(loaded)
     clock.lap("read")
-    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights)
+    return fit_loaded(loaded, estimator, grid, clock, cut=cut, **options)
+
+
+def fit_loaded(
+    loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, *, cut: str | None = None, bounds=None, max_iter=100,
+    tol=1e-6, starts=1, init="auto", seed=0, impossible="error", callback: Callback | None = None,
+    watch: Watch | None = None, reduce_statistics: bool = True,
+) -> Result:  # fmt: skip
+    """`optimize` on a grid whose ranks have their rows. Collective.
+
+    `bounds` are the borders of the units of the model shards, by default even ones; `reduce_statistics=False` is the
+    tests' negative control.
+    """
+    watch = watch or Watch()
+    check_rows(loaded)
+    clock.watch(grid)
+    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds)
     warm(executor)
     clock.lap("compile")
     settings = run_settings(seed, init, starts, tol, max_iter)
@@ -158,6 +204,7 @@ def fit(
     state, best_theta = State(), None
     if resumed is not None:
         state, executor.theta[:], best_theta = resumed
+        executor.publish()
     ending = Ending("failed", 0)
     while state.start < starts:
         judge = Judge(tol, loaded.effective, state.history, state.objective)
@@ -197,22 +244,71 @@ def fit(
     )  # fmt: skip
 
 
+def fit_on_ranks(
+    data, estimator: Node, world: Axis, *, shape: tuple[int, int] | None = None, ready: Grid | None = None, cut=None,
+    tune: bool = False, weights=None, local=False, watch: Watch | None = None, clock: Clock | None = None,
+    told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0, impossible="error", **options,
+) -> Result:  # fmt: skip
+    """`optimize` on all ranks of a group, of which the grid may leave some idle; the result is the same on each.
+
+    Collective; the other options are those of `fit_loaded`.
+
+    Parameters
+    ----------
+    shape : D and M of the grid, None to plan it
+    ready : the grid, where it exists
+    told : called with the choice as soon as it is made, on every rank
+    """
+    clock = Clock() if clock is None else clock
+    everyone = Grid(world, Alone(), Alone())
+    clock.watch(everyone)
+    found = read(data, estimator, world, local=local, weights=weights, warn=True)
+    clock.lap("read")
+    kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
+    clock.resident = resident_bytes()
+    resources = resources_of(world)
+    choice = choose(found.model, found.total, world, resources, shape=shape, cut=cut, kept=kept)
+    if tune:
+        choice = fastest_of(found, world, choice, resources, init, seed, impossible)
+    told(choice)
+    clock.lap("initialise")
+    loaded = deal(found, world, choice.coords, choice.shape[0], choice.row_bounds)
+    clock.lap("read")
+    if isinstance(watch, Checkpoints):
+        watch.grid = choice.record()
+    result = on_grid(world, choice, lambda grid: fit_loaded(
+        loaded, estimator, grid, clock, cut=choice.cut, bounds=choice.bounds, watch=watch, init=init, seed=seed,
+        impossible=impossible, **options,
+    ), ready)  # fmt: skip
+    clock.watch(everyone)
+    if choice.idle:
+        result = shared(world, result, loaded, clock)
+    if result is None:
+        raise AssertionError("a rank without a result is idle")
+    result.plan = choice.plan
+    return result
+
+
+def shared(world: Axis, result: Result | None, loaded: Loaded, clock: Clock) -> Result:
+    """The result, on idle ranks as well: there with their own times, and nothing counted. Collective."""
+    fields = on_first(world, lambda: {name: value for name, value in vars(result).items() if name != "model"})
+    bank = compile_tree(loaded.model, None, True)
+    theta = np.empty(layout_of(bank).num_params)
+    if result is not None:
+        state = state_of(result.model)
+        if state is not None:
+            theta[:] = state.theta
+    world.bcast(theta)
+    if result is not None:
+        return result
+    own = {"seconds": clock.seconds(), "calls": clock.calls, "counts": Counts(), "payload": clock.payload()}
+    return Result(fitted(bank, theta), **(fields | own | {"statistics_bytes": 0}))
+
+
 def run_settings(seed: int, init: str, starts: int, tol: float | None, max_iter: int) -> dict:
     """The settings that a resumed run must share. With several starts each has ended by `tol` and `max_iter`."""
     settings = {"seed": seed, "init": init, "starts": starts}
     return settings | ({"tol": tol, "max_iter": max_iter} if starts > 1 else {})
-
-
-def chosen_cut(estimator: Node, grid: Grid, cut: str | None) -> str | None:
-    """The path to cut: the one that was asked for, else the first in tree order. Raises ModelError."""
-    if cut is not None:
-        return check_cut(estimator, cut)
-    if grid.model.size == 1:
-        return None
-    paths = cut_paths(estimator)
-    if not paths:
-        raise ModelError(f"grid {grid.shape[0]} x {grid.shape[1]}: no node of this model can be cut; use M = 1")
-    return paths[0]
 
 
 def record_of(state: State, ending: Ending, dead: list[str]) -> dict:
@@ -251,17 +347,17 @@ def check_rows(loaded: Loaded) -> None:
 
 
 def dead_components(executor: Executor) -> list[str]:
-    """Paths of components that the last pass gave no weight, at most 100. Collective over the model axis."""
+    """Paths of components that the last pass gave no weight, at most 100. Collective over the whole grid."""
     stats = executor.layout.stat_views(executor.stats)
     dead = []
     for bank in executor.bank.walk():
         if isinstance(bank, MixtureBank):
-            count = stats[f"{bank.path}#components"]["count"]
+            rows = executor.own_rows(f"{bank.path}#components")
+            count = stats[f"{bank.path}#components"]["count"][rows]
             at = f"{bank.path}/" if bank.path else ""
-            for row in np.flatnonzero(count == 0)[:100]:
+            for row in rows[count == 0][:100]:
                 member = f" of member {bank.members[bank.unit_member[row]]}" if bank.total_members > 1 else ""
                 dead.append(f"{at}component_{bank.unit_number[row]}{member}")
-    everyone = executor.grid.model.allgather(dead)
-    return list(dict.fromkeys(path for part in everyone for path in part))[:100]
-
-
+    everyone = executor.grid.data.allgather(dead)
+    over_shards = executor.grid.model.allgather([path for part in everyone for path in part])
+    return list(dict.fromkeys(path for part in over_shards for path in part))[:100]

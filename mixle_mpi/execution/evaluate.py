@@ -27,7 +27,7 @@ def executor_for(model: Node, data, grid: Grid, cut: str | None = None, local: b
         executor.theta[:] = state.theta
     elif not executor.given():
         raise ModelError("a parameter of the model is absent: fit it first, or give all parameters")
-    executor.prepare()
+    executor.publish()
     return executor, loaded.total
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.contract.decomposition import Partial
 from mixle_mpi.contract.errors import NumericalError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
@@ -15,16 +15,17 @@ from mixle_mpi.contract.layout import Layout
 from mixle_mpi.contract.node import Cuts, Node
 from mixle_mpi.contract.path import Path
 from mixle_mpi.contract.tile import Source, Tile
-from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
+from mixle_mpi.execution.owners import Owners, shared_slices
+from mixle_mpi.execution.partials import reduce_partials
 from mixle_mpi.execution.shard import PathCuts
 from mixle_mpi.execution.ties import Ties
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 
-TILE_VALUES = 1 << 17  # float64 values of scratch in a tile: a megabyte, the L2 cache of a core
-TILE_ROWS = 64, 16384  # least and most
-TILES_A_MESSAGE = 8  # tiles scored together when a reduction has to wait for other ranks
+TILE_VALUES = 1 << 18  # float64 values of scratch in a tile, two megabytes
+TILE_ROWS = 128, 16384  # least and most: fewer are slower, as every tile takes some tens of microseconds
+TILES_A_MESSAGE = 2  # tiles scored together when a reduction has to wait for other ranks
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Counts:
     """What the kernels of one rank have seen in passes over the rows.
 
     `tiles` of at most `tile_rows` rows; `unit_rows` the densities of a leaf that were evaluated: rows times
-    the parameter sets held here, added up over the leaves.
+    the parameter sets held here, added up over the leaves; `maximized` the parameter sets of leaves that were
+    maximised here, added up over M-steps.
     """
 
     passes: int = 0
@@ -54,6 +56,7 @@ class Counts:
     tiles: int = 0
     tile_rows: int = 0
     unit_rows: int = 0
+    maximized: int = 0
 
 
 def compile_tree(model: Node, cuts: Cuts | None, exclusive: bool):
@@ -67,11 +70,14 @@ def layout_of(bank) -> Layout:
     return Layout([matrix for b in bank.walk() for matrix in b.matrices()])
 
 
-def tile_rows(model: Node, cut: str | None, model_shards: int) -> int:
+def tile_rows(model: Node, cut: str | None, model_shards: int, bounds: tuple[int, ...] | None = None) -> int:
     """Rows of a tile: the same on all model shards, from the width of the widest of them."""
     widths = []
-    for shard in sorted({0, model_shards // 2, model_shards - 1}):
-        cuts = PathCuts(cut, shard, model_shards) if cut is not None and model_shards > 1 else None
+    looked_at = {0, model_shards // 2, model_shards - 1}
+    if bounds is not None:
+        looked_at.add(int(np.argmax(np.diff(bounds))))
+    for shard in sorted(looked_at):
+        cuts = PathCuts(cut, shard, model_shards, bounds) if cut is not None and model_shards > 1 else None
         widths.append(sum(b.tile_width() for b in compile_tree(model, cuts, True).walk()))
     least, most = TILE_ROWS
     return int(min(max(TILE_VALUES // max(max(widths), 1), least), most))
@@ -80,27 +86,42 @@ def tile_rows(model: Node, cut: str | None, model_shards: int) -> int:
 class Executor:
     """The local tree of one rank of a grid, with its parameters and statistics.
 
-    `theta` and `new` are the two parameter buffers: `maximize` writes `new`, and `accept` makes it
-    the current one, once all ranks have agreed.
+    `theta` and `new` are the two parameter buffers: `maximize` writes this data shard's part of `new`, and
+    `accept` makes it the current one, once all ranks have agreed. Parameters that kernels read in a packed
+    form are known to their owners only, until `whole_theta` asks for them.
+
+    Parameters
+    ----------
+    cut : path of the nodes that are cut over the model shards; None for the whole model on each
+    weights : (n,) sample weights of the source's rows
+    bounds : borders of the units of each model shard, by default even ones
     """
 
-    def __init__(self, model: Node, source: Source, grid: Grid, cut: str | None, weights: np.ndarray | None = None):
+    def __init__(
+        self, model: Node, source: Source, grid: Grid, cut: str | None, weights: np.ndarray | None = None,
+        bounds: tuple[int, ...] | None = None,
+    ):  # fmt: skip
         self.model, self.source, self.grid, self.weights = model, source, grid, weights
         shards, shard = grid.model.size, grid.model.rank
         self.cut = cut if shards > 1 else None
-        cuts = PathCuts(self.cut, shard, shards) if self.cut is not None else None
+        cuts = PathCuts(self.cut, shard, shards, bounds) if self.cut is not None else None
         self.bank = compile_tree(model, cuts, shards == 1)
         self.layout = layout_of(self.bank)
         self.theta = np.zeros(self.layout.num_params)
         self.new = np.zeros_like(self.theta)
+        self.packed = np.zeros(self.layout.num_packed)
         self.stats = self.layout.empty_stats()
-        self._shared = self.layout.shared_params()
         self._ties = Ties(self.bank, self.layout, grid.model if self.cut is not None else None)
-        self._rows = tile_rows(model, self.cut, shards)
+        self._owners = Owners(self.layout, self._ties.names(), grid.data)
+        self._copies = shared_slices(self.layout)
+        self._rows = tile_rows(model, self.cut, shards, bounds)
+        self._ones = np.ones((1, min(self._rows, source.n)))
         self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
         self.labels: dict[int, np.ndarray] = {}
         self.counts = Counts()
-        self._leaf_units = sum(b.size for b in self.bank.walk() if isinstance(b.node, Family))
+        leaves = [b for b in self.bank.walk() if isinstance(b.node, Family)]
+        self._leaf_units = sum(b.size for b in leaves)
+        self._leaf_members = sum(len(self._owners.own[b.path]) for b in leaves if not b.node.fixed)
 
     # -- the pass ----------------------------------------------------------------------------------
 
@@ -121,8 +142,8 @@ class Executor:
         return self.weights[None, tile.start : tile.stop].copy()
 
     def prepare(self) -> None:
-        """Derive what kernels read from the current parameters."""
-        self.bank.prepare(self.layout.param_views(self.theta))
+        """Set up kernels for the current parameters, which were published or accepted."""
+        self.bank.prepare(self.layout.param_views(self.theta), self.layout.packed_views(self.packed))
 
     def e_step(self) -> Pass:
         """Score and accumulate all rows; the statistics of the local rows are then in `stats`.
@@ -161,6 +182,9 @@ class Executor:
 
     def _weigh(self, tile: Tile, score: np.ndarray, found: Pass) -> np.ndarray:
         """The weights (1, n) that go down; impossible rows are counted and get none."""
+        if self.weights is None and score.min() >= IMPOSSIBLE:
+            found.log_likelihood += float(np.sum(score))
+            return self._ones[:, : tile.n]
         weights = self.row_weights(tile)
         impossible = (score < IMPOSSIBLE) & (weights[0] > 0)
         if impossible.any():
@@ -240,53 +264,62 @@ class Executor:
     # -- the M-step --------------------------------------------------------------------------------
 
     def reduce_stats(self) -> None:
-        """Sum the statistics over the data axis: one message, two when a family declares bounds. Collective."""
-        sums = self.layout.segments[Combine.SUM]
-        self.grid.data.allreduce(self.stats[sums])
-        low, high = (self.stats[self.layout.segments[c]] for c in (Combine.MIN, Combine.MAX))
-        if len(low) or len(high):
-            bounds = np.concatenate([low, -high])
-            self.grid.data.allreduce(bounds, "min")
-            low[:], high[:] = bounds[: len(low)], -bounds[len(low) :]
+        """Sum the statistics over the data axis, those of this shard's own rows and what all need. Collective."""
+        self._owners.reduce(self.stats)
         self._ties.apply(self.stats)
         self._pool()
 
     def _pool(self) -> None:
-        """Sum what members estimate together over the members, of all model shards."""
+        """Sum what members estimate together over the members, of all data shards and model shards."""
         stats, first = self.layout.stat_views(self.stats), self.grid.model.rank == 0
         for bank in self.bank.walk():
-            bank.pool(stats, first)
+            bank.pool(stats, first, self._owners.counted)
         names = [m.name for m in self.layout.matrices if m.pooled]
-        if names and self.cut is not None:
+        if names:
             views = [self.layout.stat_rows(self.stats, name, Combine.SUM) for name in names]
             flat = np.concatenate([v.ravel() for v in views])
-            self.grid.model.allreduce(flat)
+            self.grid.data.allreduce(flat)
+            if self.cut is not None:
+                self.grid.model.allreduce(flat)
             for view, part in zip(views, np.split(flat, np.cumsum([v.size for v in views])[:-1])):
                 view[...] = part.reshape(view.shape)
 
     def maximize(self) -> NumericalError | None:
-        """Write the maximising parameters to `new`; the error, if there is no maximum here."""
-        views = self.layout.param_views
+        """Write the maximising parameters of own rows to `new`, and to their packed form; the error, if there is
+        no maximum here."""
+        views, own = self.layout.param_views, self._owners.own
         stats = self.layout.stat_views(self.stats)
+        self.counts.maximized += self._leaf_members
         try:
             for bank in self.bank.walk():
-                bank.maximize(views(self.theta), stats, views(self.new))
+                bank.maximize(views(self.theta), stats, views(self.new), own)
+            self._derive(self.new)
         except NumericalError as error:
             return error
         return None
+
+    def own_rows(self, name: str) -> np.ndarray:
+        """The local rows of a matrix whose statistics this data shard has in full, and which it maximises."""
+        return self._owners.own[name]
+
+    def _derive(self, theta: np.ndarray) -> None:
+        views, packed = self.layout.param_views(theta), self.layout.packed_views(self.packed)
+        for bank in self.bank.walk():
+            bank.derive(views, packed, self._owners.own)
 
     def start_from_stats(self) -> None:
         """Parameters to start from, out of the reduced statistics of starting labels."""
         stats = self.layout.stat_views(self.stats)
         for bank in self.bank.walk():
-            bank.start(self.layout.param_views(self.theta), stats)
+            bank.start(self.layout.param_views(self.theta), stats, self._owners.own)
 
     def prepare_start(self) -> None:
-        """Prepare for `accumulate_labels`, before there are parameters: any valid ones will do."""
+        """Prepare for `accumulate_labels`, before there are parameters: any valid ones will do. Collective."""
         empty = self.layout.stat_views(self.layout.empty_stats())
         theta = self.layout.param_views(self.theta)
         for bank in self.bank.walk():
-            bank.start(theta, empty)
+            bank.start(theta, empty, self._owners.own)
+        self.publish()
         self.prepare()
 
     def given(self) -> bool:
@@ -299,16 +332,25 @@ class Executor:
         self.theta[known] = asked[known]
         return bool(known.all())
 
-    def agree_on_shared(self, theta: np.ndarray) -> None:
-        """Give all model shards the same bytes for what several of them hold. Collective over the model axis."""
-        if self.cut is not None:
-            shared = theta[self._shared]
-            self.grid.model.bcast(shared)
-            theta[self._shared] = shared
+    def publish(self) -> None:
+        """Tell all ranks of the current parameters, of which each has its own rows. Collective over both axes."""
+        self._derive(self.theta)
+        self._share(self.theta)
 
     def accept(self) -> None:
-        """Make the parameters written last the current ones."""
+        """Make the parameters that `maximize` wrote the current ones. Collective over both axes."""
+        self._share(self.new)
         self.theta, self.new = self.new, self.theta
+
+    def _share(self, theta: np.ndarray) -> None:
+        """Give data shards what owners found, and all model shards the same bytes for what several of them hold."""
+        self._owners.gather(theta, self.packed)
+        if self.cut is not None:
+            shared = [(v, s) for v, slices in zip((theta, self.packed), self._copies) for s in slices]
+            flat = np.concatenate([v[s] for v, s in shared]) if shared else np.empty(0)
+            self.grid.model.bcast(flat)
+            for (v, s), part in zip(shared, np.split(flat, np.cumsum([s.stop - s.start for _, s in shared])[:-1])):
+                v[s] = part
 
     def log_prior(self) -> float:
         """Log prior density of what this rank answers for, at the current parameters."""
@@ -316,13 +358,14 @@ class Executor:
         return sum(bank.log_prior(theta, first) for bank in self.bank.walk())
 
     def whole_theta(self, own: np.ndarray | None = None) -> np.ndarray:
-        """The parameters of the whole model, in the layout of the uncut tree. Collective over the model axis.
+        """The parameters of the whole model, in the layout of the uncut tree. Collective over both axes.
 
         Of `own`, a vector in the layout of the local tree; by default of the current parameters.
         """
-        own = self.theta if own is None else own
+        own = (self.theta if own is None else own).copy()
+        self._owners.complete(own)
         if self.cut is None:
-            return own.copy()
+            return own
         whole = layout_of(compile_tree(self.model, None, True))
         theta = np.full(whole.num_params, np.nan)
         parts = self.grid.model.allgather(
@@ -332,36 +375,3 @@ class Executor:
             for name, (rows, values) in part.items():
                 whole.param_rows(theta, name)[rows] = values
         return theta
-
-
-def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
-    """The reduced values of partials that all model shards have, in the same order. Collective.
-
-    One message for all. LOGSUMEXP folds (maximum, scaled sum) pairs in rank order, so that every rank
-    gets the same bits.
-    """
-    how = partials[0].reduction
-    shapes = [p.values.shape for p in partials]
-    flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
-                           for p in partials], axis=1)  # fmt: skip
-    if how is ReductionOp.SUM:
-        model.allreduce(flat)
-    elif how is ReductionOp.LOGSUMEXP:
-        pairs = model.allgather_array(flat)
-        flat = pairs[0].copy()
-        for top, total in pairs[1:]:
-            _fold(flat, top, total)
-    else:
-        raise ValueError(f"no reduction is known for {how}")
-    sizes = np.cumsum([p.values.size // len(flat) for p in partials])[:-1]
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, sizes, axis=1), shapes)]
-
-
-def _fold(into: np.ndarray, top: np.ndarray, total: np.ndarray) -> None:
-    """Add (top, total) pairs, meaning total * exp(top), to `into` (2, n)."""
-    with np.errstate(invalid="ignore"):
-        both = np.maximum(into[0], top)
-        mine = np.where(into[0] > IMPOSSIBLE, np.exp(into[0] - both), 0.0)
-        theirs = np.where(top > IMPOSSIBLE, np.exp(top - both), 0.0)
-    into[1] = into[1] * mine + total * theirs
-    into[0] = both

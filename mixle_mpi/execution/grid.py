@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,41 @@ class MpiAxis(Axis):
             columns[:, at : at + step] = part
         return out
 
+    def reduce_scatter(self, array, counts):
+        checked(array, (sum(counts),))
+        own = np.empty(counts[self.rank], array.dtype)
+        for at, step, sizes in self._rounds(counts, array.itemsize):
+            send = array if step is None else _cut(array, counts, at, step)
+            self._count(send.nbytes)
+            self._comm.Reduce_scatter(send, own[at : at + sizes[self.rank]], sizes, op=_mpi().SUM)
+        return own
+
+    def allgather_parts(self, array, counts):
+        checked(array, (counts[self.rank],))
+        whole = np.empty(sum(counts), array.dtype)
+        for at, step, sizes in self._rounds(counts, array.itemsize):
+            own = array[at : at + sizes[self.rank]]
+            self._count(own.nbytes, any(sizes))
+            if step is None:
+                self._comm.Allgatherv(own, [whole, sizes])
+                continue
+            received = np.empty(sum(sizes), array.dtype)
+            self._comm.Allgatherv(own, [received, sizes])
+            starts = np.cumsum(counts) - counts
+            for start, part in zip(starts, np.split(received, np.cumsum(sizes)[:-1])):
+                whole[start + at : start + at + len(part)] = part
+        return whole
+
+    def _rounds(self, counts: list[int], itemsize: int) -> Iterator[tuple[int, int | None, list[int]]]:
+        """First value of each rank's part, values at most, and each rank's number of them, of rounds within the
+        message limit; None for a single round."""
+        if sum(counts) * itemsize <= self._limit:
+            yield 0, None, list(counts)
+            return
+        step = max(1, self._limit // (itemsize * self.size))
+        for at in range(0, max(counts), step):
+            yield at, step, [min(max(n - at, 0), step) for n in counts]
+
     def bcast(self, array, root=0):
         for part in self._parts(checked(array)):
             self._count(part.nbytes)
@@ -140,6 +176,12 @@ class MpiAxis(Axis):
 
     def free(self) -> None:
         self._comm.Free()
+
+
+def _cut(array: np.ndarray, counts: list[int], at: int, step: int) -> np.ndarray:
+    """Values `at` to `at + step` of each rank's part of a flat array, one after another."""
+    starts = np.cumsum(counts) - counts
+    return np.concatenate([array[s + min(at, n) : s + min(at + step, n)] for s, n in zip(starts, counts)])
 
 
 class MpiGrid(Grid):
@@ -218,12 +260,13 @@ def all_arrive(seconds: float | None, comm=None) -> bool:
 
     Collective, but for a rank that never comes: the others do not wait for it.
     """
-    request = (world_comm() if comm is None else comm).Ibarrier()
+    request, pause = (world_comm() if comm is None else comm).Ibarrier(), 0.002
     deadline = None if seconds is None else time.monotonic() + seconds
     while not request.Test():
         if deadline is not None and time.monotonic() > deadline:
             return False
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(1.02 * pause, 0.05)  # a rank that waits for long, as idle ones do, leaves its core to others
     return True
 
 
@@ -236,3 +279,37 @@ def abort(code: int) -> None:
         if MPI.Is_initialized() and not MPI.Is_finalized():
             MPI.COMM_WORLD.Abort(code)
     os._exit(code)
+
+
+def ping_pong(axis: MpiAxis, partner: int, message: np.ndarray) -> None:
+    """Send an array to another rank of the group and receive it again. Both of a pair call this, nobody else."""
+    first, comm = axis.rank < partner, axis._comm
+    for sends in (first, not first):
+        if sends:
+            comm.Send(message, dest=partner)
+        else:
+            comm.Recv(message, source=partner)
+
+
+def measured_resources(comm=None):
+    """The ranks of a communicator as `execution.calibrate` measures them: its door for plans. Collective."""
+    from mixle_mpi.execution import calibrate
+
+    world = mpi_world(comm)
+    return calibrate.measured_resources(world, calibrate.calibrated(world), world_comm() if comm is None else comm)
+
+
+def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> MpiGrid | None:
+    """The grid of some ranks of a group: D rows of M ranks; None on a rank that is not among them. Collective."""
+    if not isinstance(world, MpiAxis):
+        raise TypeError("only MPI ranks can leave some of them idle")
+    order, shape = [rank for row in devices for rank in row], (len(devices), len(devices[0]))
+    if order == list(range(world.size)):
+        return MpiGrid(world._comm, *shape)
+    own = world.rank in order
+    part = world._comm.Split(0 if own else _mpi().UNDEFINED, order.index(world.rank) if own else 0)
+    if not own:
+        return None
+    grid = MpiGrid(part, *shape)
+    part.Free()  # the grid has communicators of its own
+    return grid

@@ -42,7 +42,7 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
     everything = np.array([int(executor.given())])
     executor.grid.world.allreduce(everything, "min")  # a rank that holds nothing has all that it needs
     if everything[0]:
-        executor.agree_on_shared(executor.theta)
+        executor.publish()
         return
     if init == "auto" and number % 2:
         init = "random"  # k-means++ may lead many seeds to one partition, and it may be a bad one
@@ -54,7 +54,7 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
     executor.reduce_stats()
     executor.start_from_stats()
     executor.given()
-    executor.agree_on_shared(executor.theta)
+    executor.publish()
 
 
 def has_mixture(node: Node) -> bool:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.contract.errors import DataError, ModelError, nearest
-from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.contract.scope import Scope
-from mixle_mpi.data.bind import WEIGHT, bindings, check, slots_of, summarise
+from mixle_mpi.data.bind import WEIGHT, Slots, bindings, check, slots_of, summarise
 from mixle_mpi.data.encode import EncodedRows, encode, observed_rows
 from mixle_mpi.data.exchange import exchange
 from mixle_mpi.data.memory import MemoryTable
 from mixle_mpi.data.open import Opened, open_data
-from mixle_mpi.data.table import together
+from mixle_mpi.data.table import Table, together
+from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
+
+Coords = list[tuple[int, int] | None]
+
+
+@dataclass
+class Read:
+    """What all ranks have read together and bound, before rows are dealt out.
+
+    `own` are the rows, first and after the last, that this rank parses where not all can see all of them;
+    `kept` they encoded, where they are dealt more than once.
+    """
+
+    model: Node
+    table: Table
+    slots: Slots
+    bindings: Bindings
+    own: tuple[int, int]
+    weights: object
+    local: bool
+    kept: EncodedRows | None = None
+
+    @property
+    def total(self) -> int:
+        return self.table.total
 
 
 @dataclass
@@ -37,7 +63,15 @@ class Loaded:
 def load(
     data, model: Node, grid: Grid, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False
 ) -> Loaded:
-    """Place, summarise, bind, encode and deal out the rows. Collective.
+    """Place, summarise, bind, encode and deal out the rows. Collective; see `read`."""
+    found = read(data, model, grid.world, strict=strict, local=local, weights=weights, warn=warn)
+    return deal(found, grid.world, [divmod(rank, grid.shape[1]) for rank in range(grid.world.size)], grid.shape[0])
+
+
+def read(
+    data, model: Node, world: Axis, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False
+) -> Read:
+    """Place, summarise and bind: all that there is to know before a grid is chosen. Collective.
 
     `strict`, for a fit, centres numbers and refuses rows outside the support of the only leaf that reads
     them; without it rows are only scored. `local` says that each
@@ -49,7 +83,6 @@ def load(
     ValueError, OSError
         The same on all ranks: data that do not fit the model, with row, column and value.
     """
-    world = grid.world
     opened = open_data(data, world, local)
     if not opened.names:
         opened = without_rows(model.width or 0)
@@ -60,30 +93,56 @@ def load(
     placed = together(world, lambda: model.place(Scope(names)))
     slots = slots_of(placed, weights if named else None)
     table = opened.read(slots.wants())
-    start, stop = (
+    own = (
         shard_rows(world.rank, world.size, table.total)
         if table.everywhere
         else (table.first, table.first + table.rows)
     )
-    summaries = summarise(slots, table, start, stop, world)
+    summaries = summarise(slots, table, own[0], own[1], world)
     check(slots, summaries, strict, table)
     bound_slots = bindings(slots, summaries, warn and world.rank == 0, centre=strict)
-    bound = placed.bind(bound_slots)
-    shards, model_shards = grid.shape
-    ranges = [shard_rows(rank // model_shards, shards, table.total) for rank in range(world.size)]
-    if table.everywhere:
-        start, stop = ranges[world.rank]
-    rows = together(world, lambda: encode(slots, bound_slots, bound, table, start, stop))
-    table.close()
-    if weights is not None and not named:
-        rows.arrays[WEIGHT] = together(world, lambda: checked_weights(weights, table.total, local, stop - start, start))
-    if not table.everywhere:
+    return Read(placed.bind(bound_slots), table, slots, bound_slots, own, None if named else weights, local)
+
+
+def deal(
+    found: Read, world: Axis, coords: Coords, shards: int, row_bounds: Sequence[int] | None = None, keep: bool = False
+) -> Loaded:
+    """Encode the rows and deal them out to the shards of a grid, for the last time unless `keep`. Collective.
+
+    Parameters
+    ----------
+    coords : of each rank of `world` in the grid of so many data shards; None for one outside, who gets no rows
+    row_bounds : borders of the rows of the data shards, by default even ones
+    """
+    total = found.total
+    borders = row_bounds or [shard_rows(d, shards, total)[0] for d in range(shards)] + [total]
+    ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
+    if found.kept is None and found.table.everywhere and not keep:
+        rows = _encoded(found, world, *ranges[world.rank])
+        found.table.close()
+    else:
+        if found.kept is None:
+            found.kept = _encoded(found, world, *found.own)
+            found.table.close()
+        rows, found.kept = found.kept, None
+        if keep:  # what is exchanged is given away, array by array
+            found.kept = EncodedRows(rows.first, rows.n, dict(rows.arrays), rows.single)
         rows = exchange(rows, ranges, world)
     own_weights = rows.arrays.pop(WEIGHT, None)
-    seen = observed_rows(bound_slots, rows)
-    effective = np.array([mass_of(rows.n, seen, own_weights)])
-    grid.data.allreduce(effective)
-    return Loaded(bound, rows, table.total, float(effective[0]), own_weights)
+    seen = observed_rows(found.bindings, rows)
+    at = coords[world.rank]
+    effective = np.array([mass_of(rows.n, seen, own_weights) if at is not None and at[1] == 0 else 0.0])
+    world.allreduce(effective)
+    return Loaded(found.model, rows, total, float(effective[0]), own_weights)
+
+
+def _encoded(found: Read, world: Axis, start: int, stop: int) -> EncodedRows:
+    """The encoded rows `start` to `stop`, with their weights. Collective."""
+    rows = together(world, lambda: encode(found.slots, found.bindings, found.model, found.table, start, stop))
+    if found.weights is not None:
+        given = (found.weights, found.total, found.local, stop - start, start)
+        rows.arrays[WEIGHT] = together(world, lambda: checked_weights(*given))
+    return rows
 
 
 def without_rows(width: int) -> Opened:
@@ -115,10 +174,10 @@ def checked_weights(weights, total: int, local: bool, n: int, start: int) -> np.
     return w if local else w[start : start + n].copy()
 
 
-def parse_grid(grid, ranks: int) -> tuple[int, int]:
-    """D and M of "auto", "2x3" or (2, 3). Raises ModelError."""
+def parse_grid(grid) -> tuple[int, int] | None:
+    """D and M of "2x3" or (2, 3), None of "auto". Raises ModelError."""
     if isinstance(grid, str) and grid == "auto":
-        return ranks, 1
+        return None
     try:
         d, m = grid.lower().split("x") if isinstance(grid, str) else grid
         return int(d), int(m)

@@ -155,13 +155,12 @@ def iterate(
         if status is None and header.stop:
             status = "stopped"
         if status is None:
-            executor.agree_on_shared(executor.new)
             executor.accept()
             state.n_iter += 1
+            clock.lap("data_axis")
         if status == "stopped" or (status is None and header.save):
             if status == "stopped":  # go on from the M-step that was made already
                 undo = executor.theta
-                executor.agree_on_shared(executor.new)
                 executor.accept()
                 state.n_iter += 1
             watch.save(executor, state, best_theta, status or "between")

@@ -32,7 +32,7 @@ class Result:
     seconds, calls : wall-clock seconds, and how often, by phase, of this rank
     statistics_bytes : size of the vector of statistics of this rank
     counts, payload : what the kernels of this rank saw, and what it sent on each axis, in the iterations
-    plan : the plan that was run; None while there is no planner
+    plan : the `BalancePlan` that was run; None for a cut that cannot be planned, and where the grid existed before
     """
 
     model: Node

@@ -13,15 +13,22 @@ from mixle_mpi.models.mixture import Mixture
 
 
 class PathCuts(Cuts):
-    """The nodes that a path means, cut evenly into contiguous ranges of units."""
+    """The nodes that a path means, cut into contiguous ranges of units: between `bounds`, by default evenly."""
 
-    def __init__(self, pattern: str, shard: int, shards: int):
-        self.pattern, self.shard, self.shards = pattern, shard, shards
+    def __init__(self, pattern: str, shard: int, shards: int, bounds: tuple[int, ...] | None = None):
+        if bounds is not None and (len(bounds) != shards + 1 or bounds[0] != 0 or list(bounds) != sorted(bounds)):
+            raise ModelError(f"bounds {bounds} are not the borders of {shards} ranges of units")
+        self.pattern, self.shard, self.shards, self.bounds = pattern, shard, shards, bounds
 
     def ranges(self, path: Path, members: np.ndarray, units: int):
         low, high, cut = super().ranges(path, members, units)
         cut = path.select(self.pattern, members)
-        first, stop = unit_range(self.shard, self.shards, units)
+        if self.bounds is None:
+            first, stop = unit_range(self.shard, self.shards, units)
+        elif cut.any() and self.bounds[-1] != units:
+            raise ModelError(f"cut {self.pattern!r}: bounds {self.bounds} for {units} units")
+        else:
+            first, stop = self.bounds[self.shard : self.shard + 2]
         return np.where(cut, first, low), np.where(cut, stop, high), cut
 
 

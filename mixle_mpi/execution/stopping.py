@@ -19,6 +19,7 @@ import numpy as np
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.data.table import on_first
 from mixle_mpi.execution import checkpoint as files
+from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.checkpoint import Checkpoint
 from mixle_mpi.execution.executor import Executor, compile_tree, layout_of
 from mixle_mpi.execution.fingerprint import differences
@@ -41,6 +42,10 @@ class Checkpoints(Watch):
     asking : the directory of the files STOP and CHECKPOINT, by default `directory`
     tell : takes a line for the user, on rank 0
     clock : seconds from any origin; rank 0's counts
+
+    Attributes
+    ----------
+    grid : what checkpoints are to keep of the grid, `Choice.record`
     """
 
     def __init__(
@@ -67,6 +72,8 @@ class Checkpoints(Watch):
         self._bad_newest = False
         self._run: dict = {}
         self._first = True
+        self.grid: dict | None = None
+        self._ahead: Checkpoint | None = None
 
     # -- what this rank wants ----------------------------------------------------------------------
 
@@ -96,10 +103,8 @@ class Checkpoints(Watch):
         """See `Watch.save`. A failure to write is a warning; OSError on all ranks where a fit is stopped."""
         began = self._clock()
         grid = executor.grid
-        theta = best = None
-        if grid.data.rank == 0:
-            theta = executor.whole_theta()
-            best = None if best_theta is None else executor.whole_theta(best_theta)
+        theta = executor.whole_theta()
+        best = None if best_theta is None else executor.whole_theta(best_theta)
         if occasion == "stopped":
             self.reason = _in_words(grid.world.allgather(self.reason))
         try:
@@ -116,7 +121,7 @@ class Checkpoints(Watch):
         whole = layout_of(compile_tree(executor.model, None, True))
         own, of_best = ({m.name: whole.param_rows(v, m.name) for m in whole.matrices} if v is not None else {}
                         for v in (theta, best))  # fmt: skip
-        made = Checkpoint({"run": self._run, "state": vars(state)}, own, of_best or None)
+        made = Checkpoint({"run": self._run, "state": vars(state), "grid": self.grid}, own, of_best or None)
         try:
             files.write(self.directory, made, not self._bad_newest)
             self._bad_newest = False
@@ -125,6 +130,21 @@ class Checkpoints(Watch):
                 (self._asking / name).unlink(missing_ok=True)
 
     # -- going on ----------------------------------------------------------------------------------
+
+    def kept(self, world: Axis) -> dict | None:
+        """The grid of the fit to go on with, None where there is none. Collective.
+
+        Raises
+        ------
+        DataError
+            When there are checkpoint files, and none is complete.
+        """
+        return on_first(world, self._kept)
+
+    def _kept(self) -> dict | None:
+        if self._resume:
+            self._ahead = files.read(self.directory)
+        return None if self._ahead is None else self._ahead.document.get("grid")
 
     def resume(self, executor: Executor, run: Callable[[], dict]) -> tuple[State, np.ndarray, np.ndarray | None] | None:
         """See `Watch.resume`.
@@ -157,7 +177,8 @@ class Checkpoints(Watch):
             if files.exists(self.directory):
                 raise ModelError(f"{self.directory} holds a checkpoint: resume=True goes on from it")
             return None
-        read = files.read(self.directory)
+        read = files.read(self.directory) if self._ahead is None else self._ahead
+        self._ahead = None
         if read is None:
             return None
         other = differences(run, read.document["run"])

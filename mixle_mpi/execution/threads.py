@@ -54,6 +54,15 @@ class ThreadAxis(Axis):
         parts = self._exchange(array.copy())
         return np.stack([checked(part, array.shape) for part in parts])
 
+    def reduce_scatter(self, array, counts):
+        self._count(checked(array, (sum(counts),)).nbytes)
+        start = sum(counts[: self.rank])
+        return np.add.reduce([part[start : start + counts[self.rank]] for part in self._exchange(array)])
+
+    def allgather_parts(self, array, counts):
+        self._count(checked(array, (counts[self.rank],)).nbytes, any(counts))
+        return np.concatenate(self._exchange(array.copy()))
+
     def bcast(self, array, root=0):
         self._count(checked(array).nbytes)
         array[...] = checked(self._exchange(array.copy())[root], array.shape)

@@ -34,6 +34,10 @@ class Ties:
         self.first = model is None or model.rank == 0
         self.ties = list(find_ties(bank).values())
 
+    def names(self) -> set[str]:
+        """The matrices that are tied."""
+        return {m.name for tie in self.ties for m in tie.matrices}
+
     def apply(self, stats: np.ndarray) -> None:
         """Sum the statistics of tied rows, over the model shards too, and give all of them the sum. Collective."""
         for combine, (ufunc, empty, how) in REDUCE.items():

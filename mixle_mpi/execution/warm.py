@@ -65,6 +65,7 @@ def rehearse(model: Node, source, every_form: bool) -> None:
     if every_form and residual:
         for bank in residual:
             bank.natural_error = -1.0
+        executor.publish()
         executor.e_step()
 
 

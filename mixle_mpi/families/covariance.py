@@ -36,15 +36,12 @@ class Structure:
         """Largest features, for the largest |x| (d,)."""
         raise TypeError(f"{type(self).__name__} does not define it")
 
-    def precision(self, covariance: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Natural parameters of the features (members, s); a map of means; log determinants (members,).
+    def precision(self, covariance: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Natural parameters of the features (members, s); precisions; what residual kernels need; log determinants.
 
-        The map is (members, d, d), or (members, d) where it is diagonal.
+        Precisions and what residual kernels need are (members, d, d), or (members, d) where they are diagonal:
+        whitening matrices, or the precisions themselves.
         """
-        raise TypeError(f"{type(self).__name__} does not define it")
-
-    def shape(self, covariance: np.ndarray, d: int) -> np.ndarray:
-        """What the residual kernels need: precisions (members, d) or whitening matrices (members, d, d)."""
         raise TypeError(f"{type(self).__name__} does not define it")
 
     def second_moments(self, moments: np.ndarray) -> np.ndarray:
@@ -56,7 +53,7 @@ class Structure:
         raise TypeError(f"{type(self).__name__} does not define it")
 
     def work(self, d: int) -> Work:
-        """M-step work of one member: the estimate, and what `precision` and `shape` derive from it."""
+        """M-step work of one member: the estimate, and what `precision` derives from it."""
         return Work(flop=100.0 * d)
 
     def units(self, scale: np.ndarray) -> np.ndarray:
@@ -85,19 +82,15 @@ class Full(Structure):
         rows, columns = np.tril_indices(d)
         quadratic = -precision[:, rows, columns]
         quadratic[:, rows == columns] *= 0.5
-        return quadratic, precision, log_det
-
-    def shape(self, covariance, d):
-        return _whiten(covariance)[0]
+        return quadratic, precision, whiten, log_det
 
     def estimate(self, square, step, floor):
         rows, columns = np.tril_indices(len(floor))
         return clip(unpack(square - step[:, rows] * step[:, columns], len(floor)), floor)
 
     def work(self, d):
-        # `clip` and, thrice, `_whiten` factorise (d^3 / 3) and the latter inverts (2 d^3); `precision`, called
-        # twice, multiplies (2 d^3)
-        return Work(lapack=(4.0 / 3.0 + 6.0 + 4.0) * d**3, matrix=9.0)
+        # `clip` and `_whiten` factorise (d^3 / 3 each), the latter inverts (2 d^3), and `precision` multiplies (2 d^3)
+        return Work(lapack=(2.0 / 3.0 + 2.0 + 2.0) * d**3, matrix=4.0)
 
     def units(self, scale):
         return np.outer(scale, scale)
@@ -125,10 +118,7 @@ class Diagonal(Structure):
 
     def precision(self, covariance, d):
         precision = 1.0 / covariance
-        return -0.5 * precision, precision, np.log(covariance).sum(axis=1)
-
-    def shape(self, covariance, d):
-        return 1.0 / covariance
+        return -0.5 * precision, precision, precision, np.log(covariance).sum(axis=1)
 
     def estimate(self, square, step, floor):
         return floored(square - step * step, floor)
@@ -154,10 +144,7 @@ class Spherical(Structure):
 
     def precision(self, covariance, d):
         precision = np.repeat(1.0 / covariance[:, None], d, axis=1)
-        return -0.5 / covariance[:, None], precision, d * np.log(covariance)
-
-    def shape(self, covariance, d):
-        return np.repeat(1.0 / covariance[:, None], d, axis=1)
+        return -0.5 / covariance[:, None], precision, precision, d * np.log(covariance)
 
     def second_moments(self, moments):
         return moments.sum(axis=1, keepdims=True)

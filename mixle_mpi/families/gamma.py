@@ -60,7 +60,7 @@ class Gamma(Family):
 
     def e_step(self, sizes, features):
         member, _ = super().e_step(sizes, features)
-        return member, Work(log=1.0, flop=8.0)  # the features are a logarithm and a ratio
+        return member, Work(log=1.0, feature=2.0)  # the features are a logarithm and a ratio
 
     def m_step(self, sizes, assumed):
         # a Newton step takes a digamma and a trigamma; converged after a few, at most NEWTON_STEPS

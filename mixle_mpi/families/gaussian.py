@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi.contract.errors import ModelError, NumericalError
-from mixle_mpi.contract.family import ResidualFamily, Theta
+from mixle_mpi.contract.family import Forms, ResidualFamily, Theta
 from mixle_mpi.contract.fields import positive, real, total
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -39,13 +39,11 @@ class Gaussian(ResidualFamily):
         out[0] = x[0]
         np.multiply(x[0], x[0], out=out[1])
 
-    def natural(self, theta: Theta):
+    def forms(self, theta: Theta):
         mean, variance = theta["mean"], theta["variance"]
         eta = np.stack([mean / variance, -0.5 / variance], axis=1)
-        return eta, self._log_peak(variance) - 0.5 * mean * eta[:, 0]
-
-    def residual(self, theta: Theta):
-        return theta["mean"][:, None], 1.0 / theta["variance"][:, None], self._log_peak(theta["variance"])
+        peak = self._log_peak(variance)
+        return Forms(eta, peak - 0.5 * mean * eta[:, 0], mean[:, None], 1.0 / variance[:, None], peak)
 
     def _log_peak(self, variance):
         return -0.5 * (LOG_2PI + np.log(variance)) - np.log(self.encoding.scale[0])

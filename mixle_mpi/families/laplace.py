@@ -55,6 +55,9 @@ class Laplace(Family):
     def search(self, theta: Theta, stats: Theta):
         return MedianSearch(theta["loc"], stats, self.encoding)
 
+    def search_values(self):
+        return 1 << BITS
+
     def maximize(self, theta: Theta, stats: Theta, about):
         least = np.sqrt(encoded_floor(None, self.encoding)[0])
         return {"loc": stats["median"], "scale": np.maximum(stats["absolute"] / stats["weight"], least)}

@@ -6,9 +6,9 @@ import contextlib
 
 import numpy as np
 
-from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.bank import Bank, Packed, Rows
 from mixle_mpi.contract.errors import ModelError, NumericalError
-from mixle_mpi.contract.family import Family, ResidualFamily, Search, Theta
+from mixle_mpi.contract.family import Family, Forms, ResidualFamily, Search, Theta
 from mixle_mpi.contract.layout import Matrix, Views
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.natural import NaturalBlock, flat_columns
@@ -64,49 +64,81 @@ class LeafBank(Bank):
     def matrices(self) -> list[Matrix]:
         node, own = self.node, None
         own = Matrix(self.path, self.members, self.total_members, self.exclusive,
-                     node.param_shapes(False), node.stat_shapes(False))  # fmt: skip
+                     node.param_shapes(False), node.stat_shapes(False), node.packed_width,
+                     everywhere=node.searches)  # fmt: skip
         if not (node.param_shapes(True) or node.stat_shapes(True)):
             return [own]
         return [own, Matrix(self._shared_name, np.arange(self._total_groups), self._total_groups,
                             np.zeros(self._total_groups, bool), node.param_shapes(True), node.stat_shapes(True),
                             pooled=True)]  # fmt: skip
 
-    def _fields(self, views: Views) -> Theta:
-        """One array (members, *shape) for each field; of shared fields copies, one for each member."""
+    def _fields(self, views: Views, rows: np.ndarray | None = None) -> Theta:
+        """One array (members, *shape) for each field, of all members or some; of shared fields copies for each."""
         shared = views.get(self._shared_name, {})
-        return views[self.path] | {name: view[self.groups] for name, view in shared.items()}
+        groups = self.groups if rows is None else self.groups[rows]
+        own = {name: view if rows is None else view[rows] for name, view in views[self.path].items()}
+        return own | {name: view[groups] for name, view in shared.items()}
 
     # -- evaluation --------------------------------------------------------------------------------
 
-    def prepare(self, theta: Views) -> None:
-        values = self._fields(theta)
+    def derive(self, theta: Views, packed: Packed, own: Rows) -> None:
+        rows = own[self.path]
+        if not (self.node.packed_width and isinstance(self.node, ResidualFamily) and len(rows)):
+            return
+        try:
+            forms = self.node.forms(self._fields(theta, rows))
+        except np.linalg.LinAlgError:
+            raise NumericalError(f"{self.path}: a covariance is not positive definite") from None
+        lower = np.tril_indices(forms.mean.shape[1])
+        residual = self._needs_residual(forms.eta)[:, None]
+        natural = np.concatenate([forms.constant[:, None], forms.eta], axis=1)
+        about = np.concatenate([forms.peak[:, None], forms.mean, forms.shape[:, lower[0], lower[1]]], axis=1)
+        packed[self.path][rows] = np.where(residual, about, natural)
+
+    def _needs_residual(self, eta: np.ndarray) -> np.ndarray:
+        """Which members (members,) would lose digits in the natural form."""
+        if not self.natural_possible:
+            return np.ones(len(eta), bool)
+        error = 2.2e-16 * (np.abs(eta) @ self.node.feature_extent())
+        return ~(error < min(self.natural_error, NATURAL_SHARE * self.node.encoding.observed**0.5))
+
+    def prepare(self, theta: Views, packed: Packed) -> None:
         if self.node.kind == "natural":
-            if self.natural_possible:
-                self._eta, self._constant = self.node.natural(values)
-            if isinstance(self.node, ResidualFamily):
-                self._prepare_residual(values)
+            if self.node.packed_width:
+                self._unpack(packed[self.path])
+            elif isinstance(self.node, ResidualFamily):
+                forms = self.node.forms(self._fields(theta))
+                self._split(forms, self._needs_residual(forms.eta))
+            else:
+                self._eta, self._constant = self.node.natural(self._fields(theta))
             if self.block is not None:
                 self.block.prepare()
         else:
-            self._prepared = self.node.prepare(values)
+            self._prepared = self.node.prepare(self._fields(theta))
 
-    def _prepare_residual(self, values: Theta) -> None:
-        mean, shape, constant = self.node.residual(values)
-        if self.natural_possible:
-            extent = self.node.feature_extent()
-            error = 2.2e-16 * (np.abs(self._eta) @ extent)
-            bound = min(self.natural_error, NATURAL_SHARE * self.node.encoding.observed**0.5)
-            self.residual_members = np.flatnonzero(~(error < bound))
-        else:
-            self._eta, self._constant = np.empty((self.size, 0)), np.zeros(self.size)
-            self.residual_members = np.arange(self.size)
-        self._about = np.zeros_like(mean)
+    def _unpack(self, packed: np.ndarray) -> None:
+        """The forms of packed rows: constant, d values, lower triangle. Its first diagonal entry is positive in
+        the residual form (a whitening matrix) and negative in the natural one (minus half a precision)."""
+        d = len(self.node.columns)
+        residual = packed[:, 1 + d] > 0
+        constant, eta, shape = packed[:, 0], packed[:, 1:], np.empty((0, d, d))
+        if residual.any():
+            rows, columns = np.tril_indices(d)
+            shape = np.zeros((self.size, d, d))
+            shape[:, rows, columns] = packed[:, 1 + d :]
+        self._split(Forms(eta, constant, packed[:, 1 : 1 + d], shape, constant), residual)
+
+    def _split(self, forms: Forms, residual: np.ndarray) -> None:
+        """Take each member in its form; the natural parameters of those in the residual form are 0."""
+        self.residual_members = np.flatnonzero(residual)
+        self._eta = forms.eta if self.natural_possible else np.empty((self.size, 0))
+        self._constant, self._about = forms.constant, np.zeros_like(forms.mean)
         if len(self.residual_members):
+            self._eta, self._constant = self._eta.copy(), self._constant.copy()
             self._eta[self.residual_members] = 0.0
-            self._constant = self._constant.copy()
             self._constant[self.residual_members] = 0.0
-            self._about[self.residual_members] = mean[self.residual_members]
-            self._residual = tuple(np.ascontiguousarray(a) for a in (mean, shape, constant))
+            self._about[self.residual_members] = forms.mean[self.residual_members]
+            self._residual = tuple(np.ascontiguousarray(a) for a in (forms.mean, forms.shape, forms.peak))
 
     def begin(self, stats: Views) -> None:
         self._stats = self._fields(stats)
@@ -232,18 +264,17 @@ class LeafBank(Bank):
     def end_search(self) -> None:
         self._search = None
 
-    def maximize(self, theta: Views, stats: Views, new: Views) -> None:
+    def maximize(self, theta: Views, stats: Views, new: Views, own: Rows) -> None:
         for name in self._names:
             for field, value in theta[name].items():
-                new[name][field][...] = value
+                new[name][field][own[name]] = value[own[name]]
         if self.node.fixed:
             return
         self._maximize_shared(stats, new)
-        old, values = self._fields(theta), self._fields(stats)
-        alive = self._alive(values)
+        alive = self._alive(stats, own)
         if len(alive):
             about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
-            self._write(new, alive, self._maximized(old, values, alive, about, self.node.maximize))
+            self._write(new, alive, self._maximized(theta, stats, alive, about, self.node.maximize))
 
     def _maximize_shared(self, stats: Views, new: Views) -> None:
         """Every shard maximises the shared rows, also those of groups of which it holds no member."""
@@ -257,15 +288,14 @@ class LeafBank(Bank):
             for name, value in found.items():
                 new[self._shared_name][name][alive] = value
 
-    def _alive(self, stats: Theta) -> np.ndarray:
-        return np.flatnonzero(self.node.weight(stats) > 0)
+    def _alive(self, stats: Views, own: Rows) -> np.ndarray:
+        """The members of this data shard with any weight."""
+        rows = own[self.path]
+        return rows[self.node.weight({name: value[rows] for name, value in stats[self.path].items()}) > 0]
 
-    def _maximized(self, theta: Theta, stats: Theta, members: np.ndarray, about, how) -> Theta:
-        def take(fields):
-            return {name: values[members] for name, values in fields.items()}
-
+    def _maximized(self, theta: Views, stats: Views, members: np.ndarray, about, how) -> Theta:
         try:
-            return how(take(theta), take(stats), about)
+            return how(self._fields(theta, members), self._fields(stats, members), about)
         except NumericalError as error:
             number = members[error.args[1]] if len(error.args) > 1 else None
             where = self.path if number is None else f"{self.path} (member {self.members[number]})"
@@ -277,37 +307,37 @@ class LeafBank(Bank):
             if not self.node.params[name].shared:
                 views[self.path][name][members] = value
 
-    def start(self, new: Views, stats: Views) -> None:
-        values = self._fields(stats)
+    def start(self, new: Views, stats: Views, own: Rows) -> None:
         for name, value in self.node.default().items():
             shared = self.node.params[name].shared
             new[self._shared_name if shared else self.path][name][...] = value
-        alive = self._alive(values)
+        alive = self._alive(stats, own)
         if len(alive):
-            self._start(new, values, alive)
+            self._start(new, stats, alive)
         with contextlib.suppress(NumericalError):
             self._maximize_shared(stats, new)
-        self._write(new, np.arange(self.size), self.node.soften(self._fields(new)))
+        self._write(new, own[self.path], self.node.soften(self._fields(new, own[self.path])))
         if self._shared_name in new:
             for name, value in self.node.soften(new[self._shared_name]).items():
                 new[self._shared_name][name][...] = value
 
-    def _start(self, new: Views, stats: Theta, members: np.ndarray) -> None:
+    def _start(self, new: Views, stats: Views, members: np.ndarray) -> None:
         """Start members where their rows put them; one whose rows have no maximum keeps the default."""
         about = np.zeros((len(members), len(self.node.columns))) if isinstance(self.node, ResidualFamily) else None
         try:
-            self._write(new, members, self._maximized(self._fields(new), stats, members, about, self.node.start))
+            self._write(new, members, self._maximized(new, stats, members, about, self.node.start))
         except NumericalError:
             if len(members) > 1:
                 for member in members:
                     self._start(new, stats, np.array([member]))
 
-    def pool(self, stats: Views, first: bool) -> None:
+    def pool(self, stats: Views, first: bool, own: Rows) -> None:
         shared = stats.get(self._shared_name, {})
         if shared:
-            counted = np.flatnonzero(self.exclusive | first)
-            for name, value in self.node.pooled(stats[self.path]).items():
-                np.add.at(shared[name], self.groups[counted], value[counted])
+            rows = own[self.path]
+            counted = rows[self.exclusive[rows] | first]
+            for name, value in self.node.pooled({name: v[counted] for name, v in stats[self.path].items()}).items():
+                np.add.at(shared[name], self.groups[counted], value)
 
     def given(self, theta: Views) -> None:
         nodes = self.nodes

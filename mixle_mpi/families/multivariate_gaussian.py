@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi.contract.errors import ModelError, nearest
-from mixle_mpi.contract.family import ResidualFamily, Theta
+from mixle_mpi.contract.family import Forms, ResidualFamily, Theta
 from mixle_mpi.contract.fields import real, total
 from mixle_mpi.families.covariance import STRUCTURES, Full
 from mixle_mpi.families.gaussian import LOG_2PI, checked_floor, encoded_floor
@@ -88,16 +88,16 @@ class MultivariateGaussian(ResidualFamily):
         out[: self.dim] = x
         self.form.features(out[: self.dim], out[self.dim :])
 
-    def natural(self, theta: Theta):
-        mean = theta["mean"]
-        quadratic, precision, log_det = self.form.precision(theta["covariance"], self.dim)
-        linear = mean * precision if precision.ndim == 2 else np.einsum("mij,mj->mi", precision, mean)
-        constant = self._log_peak(log_det) - 0.5 * np.einsum("mi,mi->m", mean, linear)
-        return np.concatenate([linear, quadratic], axis=1), constant
+    def packed_values(self, sizes):
+        return 1 + sizes["dim"] + sizes["pairs"] if isinstance(self.form, Full) else 0
 
-    def residual(self, theta: Theta):
-        log_det = self.form.precision(theta["covariance"], self.dim)[2]
-        return theta["mean"], self.form.shape(theta["covariance"], self.dim), self._log_peak(log_det)
+    def forms(self, theta: Theta):
+        mean = theta["mean"]
+        quadratic, precision, shape, log_det = self.form.precision(theta["covariance"], self.dim)
+        linear = mean * precision if precision.ndim == 2 else np.einsum("mij,mj->mi", precision, mean)
+        peak = self._log_peak(log_det)
+        constant = peak - 0.5 * np.einsum("mi,mi->m", mean, linear)
+        return Forms(np.concatenate([linear, quadratic], axis=1), constant, mean, shape, peak)
 
     def _log_peak(self, log_det):
         return -0.5 * (self.dim * LOG_2PI + log_det) - np.log(self.encoding.scale).sum()

@@ -62,6 +62,55 @@ def weigh_exponentials(scores, offsets, factor, counts):
             counts[u] += count
 
 
+@njit(cache=True, fastmath=FAST)
+def divide_by_total(scale, total, top):
+    """scale[i, r] /= total[i, r]; all (members, n).
+
+    Where the total is 0 the scale becomes 0, the total 1 and the top -inf, so that log(total) + top is log 0.
+    """
+    members, n = total.shape
+    for i in range(members):
+        for r in range(n):
+            possible = total[i, r] > 0.0
+            divisor = total[i, r] if possible else 1.0
+            scale[i, r] = scale[i, r] / divisor if possible else 0.0
+            top[i, r] = top[i, r] if possible else -np.inf
+            total[i, r] = divisor
+
+
+@njit(cache=True, fastmath=FAST)
+def fold(pairs, out):
+    """Log-sum-exp over shards: of pairs (shards, 2, n), meaning pairs[k, 1] * exp(pairs[k, 0]), the sum as such a pair.
+
+    out (2, n); the shards are added in their order. Where all are impossible the sum is 0.
+    """
+    n = pairs.shape[2]
+    out[0] = pairs[0, 0]
+    out[1] = 0.0
+    for k in range(1, len(pairs)):
+        for r in range(n):
+            out[0, r] = max(out[0, r], pairs[k, 0, r])
+    for r in range(n):
+        if out[0, r] < IMPOSSIBLE:
+            out[0, r] = np.inf
+    for k in range(len(pairs)):
+        for r in range(n):
+            out[1, r] += pairs[k, 1, r] * exp_nonpositive(pairs[k, 0, r] - out[0, r])
+    for r in range(n):
+        if out[0, r] == np.inf:
+            out[0, r] = -np.inf
+
+
+@njit(cache=True, fastmath=FAST)
+def rescale(own, top, scale):
+    """scale[i, r] = exp(own[i, r] - top[i, r]), 0 where own is impossible; all (members, n)."""
+    members, n = own.shape
+    for i in range(members):
+        for r in range(n):
+            shift = own[i, r] - top[i, r] if own[i, r] > IMPOSSIBLE else -np.inf
+            scale[i, r] = exp_nonpositive(shift)
+
+
 @njit(cache=True)
 def place_labels(labels, positions, offsets, weights, resp, counts):
     """Hard responsibilities: resp[u, r] = weights[i, r] where labels[r] is the number of unit u, else 0.

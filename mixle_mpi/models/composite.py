@@ -9,13 +9,12 @@ import numpy as np
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.natural import NaturalBlock
-from mixle_mpi.models.terms import split_terms
+from mixle_mpi.models.terms import planned_terms, split_terms
 
 
 class Factors(Node):
@@ -44,9 +43,14 @@ class Factors(Node):
         return None
 
     def cost(self, assumed):
-        # natural leaves are one product with one array of scores, which each of them declares
-        merged = sum(isinstance(f, Family) and f.kind == "natural" for f in self.factors)
-        return Cost(Work(flop=1.0 * (len(self.factors) - merged)), scratch_member=1.0 - merged, payload=1.0)
+        # natural leaves are one product with one array of scores, which each of them declares, and one row of ones
+        places = [self.place_of(name) for name in self.names()]
+        terms = [planned_terms(f, assumed if p is None else assumed.inside(*p)) for f, p in zip(self.factors, places)]
+        apart = sum(rest for _, rest in terms)
+        always = sum(count for count, _ in terms)
+        merged = sum(not rest for _, rest in terms)
+        return Cost(Work(flop=1.0 * apart), scratch_member=1.0 - merged, scratch_row=-max(always - 1.0, 0.0),
+                    payload=1.0)  # fmt: skip
 
     def replace(self, change):
         changed = copy.copy(self)
@@ -183,9 +187,9 @@ class FactorsBank(Bank):
     def children(self):
         return tuple(self.banks)
 
-    def prepare(self, theta):
+    def prepare(self, theta, packed):
         for bank in self.banks:
-            bank.prepare(theta)
+            bank.prepare(theta, packed)
         if self.block is not None:
             self.block.prepare()
 

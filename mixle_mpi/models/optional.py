@@ -55,10 +55,17 @@ class Optional(Node):
     def branches(self, assumed):
         yield Branch("of", self.of, rows=assumed.value("observed", quietly=True))
 
+    def planned_terms(self, assumed) -> tuple[int, bool]:
+        """Terms of a product that are there in every row, and whether more has to be evaluated by itself."""
+        leaf = self.of if isinstance(self.of, Family) and self.of.planned_term(assumed) else None
+        masked = leaf is None or leaf.encoding is None or leaf.encoding.missing
+        return int(self.has_indicator) + int(not masked), leaf is None
+
     def cost(self, assumed):
         indicator = int(self.has_indicator)  # two features in the product, and two statistics
+        always, rest = self.planned_terms(assumed)
         return Cost(Work(gemm=8.0 * indicator), params=indicator, stats=2 * indicator, kernel=4 * indicator,
-                    scratch_member=0.0 if isinstance(self.of, Family) else 1.0, scratch_row=1.0 + 2.0 * indicator,
+                    scratch_member=float(rest), scratch_row=3.0 * indicator - max(always - 1, 0),
                     columns={("mask",): 1.0})  # fmt: skip
 
     @property
@@ -167,10 +174,10 @@ class OptionalBank(Bank):
         return [Matrix(self._name, self.members, self.total_members, self.exclusive,
                        {"p_missing": ()}, {"observed": one, "missing": one})]  # fmt: skip
 
-    def prepare(self, theta):
+    def prepare(self, theta, packed):
         if self.node.has_indicator:
             self.p_missing = theta[self._name]["p_missing"]
-        self.child.prepare(theta)
+        self.child.prepare(theta, packed)
         if self.block is not None:
             self.block.prepare()
 
@@ -216,19 +223,20 @@ class OptionalBank(Bank):
             self.block.finish()
         self.child.finish()
 
-    def maximize(self, theta, stats, new):
+    def maximize(self, theta, stats, new, own):
         if self.node.has_indicator:
-            old, counts = theta[self._name]["p_missing"], stats[self._name]
-            total = counts["observed"] + counts["missing"]
+            rows = own[self._name]
+            old = theta[self._name]["p_missing"][rows]
+            observed, missing = (stats[self._name][name][rows] for name in ("observed", "missing"))
+            total = observed + missing
             move = (total > 0) & self.node.estimate_missing
-            new[self._name]["p_missing"][...] = np.where(move, counts["missing"] / np.where(move, total, 1.0), old)
+            new[self._name]["p_missing"][rows] = np.where(move, missing / np.where(move, total, 1.0), old)
 
-    def start(self, new, stats):
+    def start(self, new, stats, own):
         if self.node.has_indicator:
-            counts = stats[self._name]
-            total = counts["observed"] + counts["missing"]
-            share = (counts["missing"] + 0.5) / (total + 1.0)
-            new[self._name]["p_missing"][...] = share
+            rows = own[self._name]
+            observed, missing = (stats[self._name][name][rows] for name in ("observed", "missing"))
+            new[self._name]["p_missing"][rows] = (missing + 0.5) / (observed + missing + 1.0)
 
     def given(self, theta):
         nodes = self.nodes
@@ -248,4 +256,4 @@ class OptionalBank(Bank):
         return self.total_members // copies if self.node.estimate_missing else 0
 
     def tile_width(self):
-        return self.block.tile_width() if self.block is not None else self.size
+        return self.block.tile_width() if self.block is not None else self.size * self.rest

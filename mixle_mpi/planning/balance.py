@@ -6,7 +6,7 @@ replicated part and of its own units, and its share of the M-step) and what cros
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,14 +18,19 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import FLOP_SECONDS, Assumed
 from mixle_mpi.planning.coupling import network_of
-from mixle_mpi.planning.cuts import cuts_of, uncut
-from mixle_mpi.planning.grids import Candidate, Task, pools_of
+from mixle_mpi.planning.cuts import Cut, Step, cuts_of, plain_cut, uncut
+from mixle_mpi.planning.grids import Candidate, Task, as_given, candidate, pools_of
 from mixle_mpi.planning.model_decomposition import ModelCut
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
-from mixle_mpi.planning.profile import FLOAT, profile_of
-from mixle_mpi.planning.rationale import rationale
+from mixle_mpi.planning.payload import payload, rows_of, seen
+from mixle_mpi.planning.profile import FLOAT, Profile, Run, profile_of
+from mixle_mpi.planning.rationale import counted, named, rationale, too_big
 from mixle_mpi.planning.resources import Resources
-from mixle_mpi.planning.search import search
+from mixle_mpi.planning.rows import busiest_rows
+from mixle_mpi.planning.search import better, search
+from mixle_mpi.planning.shards import even_bounds
+
+Given = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class BalancePlan:
     rationale : one sentence
     extra : `seconds` by phase, `bytes` of the heaviest worker by kind, `cuts` with path and ranges of every cut
         node, `bounds` of the units, `rows` (borders of the data shards, where they are not even), `devices` of the
-        grid, `runner_ups`, `assumed`
+        grid, `payload` in an iteration and what `kernels` see, `runner_ups`, `assumed`
     """
 
     data_parallel: int
@@ -74,8 +79,8 @@ def balance_plan(model: Node, resources: Resources, *, n_data: int) -> BalancePl
     return plan_grid(model, resources, n_data=n_data)
 
 
-def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = True,
-              given: Mapping[str, Mapping[str, float]] | None = None) -> BalancePlan:  # fmt: skip
+def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = True, given: Given | None = None,
+              cut: str | None = None, first: int | None = None) -> BalancePlan:  # fmt: skip
     """The fastest plan that fits, over all numbers of shards, cuts and optimal bounds.
 
     When none fits, the nearest to fitting, with `fits` False. Of equally fast ones that with more workers
@@ -86,22 +91,118 @@ def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = 
     n_data : rows (sequences, documents) in all
     nested : whether cuts of several nodes at once are plans, too
     given : what only the data can tell, see `contract.work.Assumed`
+    cut : the path of the only cut that counts, beside none
+    first : the number of the device that has to be at (0, 0) of the grid
 
     Raises
     ------
     ModelError
-        Without devices, or for a number of rows that is none.
+        Without devices, for a number of rows that is none, or a cut that cannot be planned.
     """
+    task, assumed = task_of(model, resources, n_data, given)
+    cuts = [uncut(task.model)]
+    if len(resources.devices) > 1:
+        cuts += cuts_of(task.model, nested) if cut is None else [cut_at(task.model, cut)]
+    best, others = search(task, cuts, pools_of(resources, first))
+    return made_plan(task, best, rationale(task, best, others), others, assumptions(assumed, resources))
+
+
+def plan_shape(model: Node, resources: Resources, *, n_data: int, shape: tuple[int, int], cut: str | None,
+               given: Given | None = None, first: int | None = None) -> BalancePlan:  # fmt: skip
+    """The fastest plan on a D x M grid with one cut, as `plan_grid` finds it; see there."""
+    task, assumed = task_of(model, resources, n_data, given)
+    divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
+    best: Candidate | None = None
+    for pool in pools_of(resources, first):
+        found = candidate(task, divided, *shape, pool) if len(pool.numbers) >= shape[0] * shape[1] else None
+        if found is not None and better(found, best):
+            best = found
+    if best is None:
+        return plan_on(model, resources, n_data=n_data, shape=shape, cut=cut, given=given)
+    return made_plan(task, best, described(task, best), [], assumptions(assumed, resources))
+
+
+def plan_on(model: Node, resources: Resources, *, n_data: int, shape: tuple[int, int], cut: str | None,
+            bounds: Sequence[int] | None = None, rows: Sequence[int] | None = None, devices=None,
+            given: Given | None = None) -> BalancePlan:  # fmt: skip
+    """What a D x M grid takes whose every border is given, or even.
+
+    Parameters
+    ----------
+    cut : path of the nodes that are cut, where M > 1
+    bounds, rows : borders of the units of the model shards, and of the rows of the data shards, None for even ones
+    devices : (D, M) numbers of the devices, by default in their order
+
+    Raises
+    ------
+    ModelError
+        As `plan_grid`; and when the borders are not those of this model, these rows and this grid.
+    """
+    task, assumed = task_of(model, resources, n_data, given)
+    divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
+    units = even_bounds(divided.units, shape[1]) if bounds is None else list(bounds)
+    at = np.arange(shape[0] * shape[1]).reshape(shape) if devices is None else np.asarray(devices)
+    borders = units if rows is None else [*units, *rows]
+    if (at.shape != tuple(shape) or at.max() >= len(resources.devices) or len(units) != shape[1] + 1
+            or units[-1] != divided.units or (rows is not None and (len(rows) != shape[0] + 1 or rows[-1] != n_data))
+            or min(borders) < 0):  # fmt: skip
+        raise ModelError(f"a plan for {shape[0]} x {shape[1]}: the borders {borders} do not belong to it")
+    made = as_given(task, divided, at, units, rows)
+    return made_plan(task, made, described(task, made), [], assumptions(assumed, resources))
+
+
+def described(task: Task, plan: Candidate) -> str:
+    """What a grid that was not chosen here is, in place of a rationale."""
+    d, m = plan.shards, plan.model_shards
+    if not plan.fits:
+        return too_big(task, plan, f"on {d:,} x {m:,}")
+    most = int(np.diff(plan.row_bounds).max()) if plan.row_bounds is not None else busiest_rows(task.rows, d)
+    text = f"{counted(d, 'data shard')} of at most {counted(most, 'row')}"
+    if m > 1:
+        widest = max(b - a for a, b in pairwise(plan.bounds))
+        text += f", and {named(plan.cut)} divided over {counted(m, 'model shard')}, at most {widest:,} each"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def cut_at(model: Profile, path: str) -> Cut:
+    """The cut of the nodes at a path. Raises ModelError where there are none, or they are not alike."""
+    node, steps = model, tuple[Step, ...]()
+    for segment in filter(None, path.split("/")):
+        step = next((s for run in node.runs if (s := step_to(run, segment)) is not None), None)
+        several = sum(run.unit for run in node.runs) > 1
+        if step is None or (step.number is None and several):
+            why = "its nodes are not alike" if step is not None else f"there is no {segment!r}"
+            raise ModelError(f"cut {path!r} cannot be planned: {why}")
+        node, steps = step.run.profile, (*steps, step)
+    if not node.is_shardable:
+        raise ModelError(f"cut {path!r} cannot be planned: the node there has no units to divide")
+    return plain_cut(model, steps, node)
+
+
+def step_to(run: Run, segment: str) -> Step | None:
+    """The step to the children of a run that a segment of a path names, if it does."""
+    if "*" not in run.role:
+        return Step(run, 0) if segment == run.role else None
+    if segment == run.role:
+        return Step(run, None)
+    number = segment.removeprefix(run.role.removesuffix("*"))
+    known = number.isdecimal() and segment != number and run.first <= int(number) < run.first + run.count
+    return Step(run, int(number) - run.first) if known else None
+
+
+def task_of(model: Node, resources: Resources, n_data: int, given: Given | None) -> tuple[Task, Assumed]:
+    """What is planned, and what is assumed for it. Raises ModelError."""
     if not resources.devices:
         raise ModelError("there is no device to plan for")
     if isinstance(n_data, bool) or not isinstance(n_data, (int, np.integer)) or n_data < 1:
         raise ModelError(f"n_data = {n_data!r} is not a whole number >= 1")
     assumed = Assumed({} if given is None else given)
-    profile = profile_of(model, assumed)
-    task = Task(profile, int(n_data), resources, network_of(resources))
-    cuts = [uncut(profile), *(cuts_of(profile, nested) if len(resources.devices) > 1 else ())]
-    best, others = search(task, cuts, pools_of(resources))
-    held = profile.load.total_held
+    return Task(profile_of(model, assumed), int(n_data), resources, network_of(resources)), assumed
+
+
+def made_plan(task: Task, best: Candidate, why: str, others: list[Candidate], notes: dict) -> BalancePlan:
+    """The plan of a candidate."""
+    resources, load = task.resources, task.model.load
     return BalancePlan(
         data_parallel=best.shards,
         model_parallel=best.model_shards,
@@ -109,12 +210,12 @@ def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = 
         workers_total=len(resources.devices),
         axis=best.cut.axis,
         model_cuts=model_cuts(best, resources),
-        model_flops=profile.load.e_step,
-        model_bytes=int(FLOAT * held.params),
+        model_flops=load.e_step,
+        model_bytes=int(FLOAT * load.total_held.params),
         per_worker_flops=best.busiest_flops,
         fits=best.fits,
-        rationale=rationale(task, best, others),
-        extra=details(task, best, others) | {"assumed": assumptions(assumed, resources)},
+        rationale=why,
+        extra=details(task, best, others) | {"assumed": notes},
     )
 
 
@@ -129,6 +230,7 @@ def model_cuts(plan: Candidate, resources: Resources) -> tuple[ModelCut, ...]:
 
 def details(task: Task, plan: Candidate, others: list[Candidate]) -> dict[str, Any]:
     """What `BalancePlan.extra` tells, but for what was assumed."""
+    rows = rows_of(task.rows, plan.shards, plan.row_bounds)
     return {
         "seconds": dict(plan.seconds),
         "bytes": {kind: int(size) for kind, size in plan.bytes.items()},
@@ -140,6 +242,8 @@ def details(task: Task, plan: Candidate, others: list[Candidate]) -> dict[str, A
         "n_data": task.rows,
         "passes": task.passes,
         "devices": plan.devices,
+        "payload": payload(plan.cut, rows, plan.bounds),
+        "kernels": seen(plan.cut, rows, plan.bounds),
         "runner_ups": [summary(c) for c in others],
     }
 

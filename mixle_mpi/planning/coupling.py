@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixle_mpi.contract.decomposition import ReductionOp
-from mixle_mpi.planning.profile import FLOAT
+from mixle_mpi.planning.profile import FLOAT, Sent
 from mixle_mpi.planning.resources import Resources
 
 
@@ -67,15 +67,29 @@ def model_axis_seconds(net: Network, model_shards, received, messages):
     return np.where(cut, time, 0.0)
 
 
-def data_axis_seconds(net: Network, shards, model_shards, stats, params):
+def copy_seconds(net: Network, model_shards, values):
+    """Seconds in which the first model shard gives the others what all of them hold, so many values."""
+    between = (np.asarray(model_shards) > net.ranks_per_node) | (net.ranks_per_node % np.asarray(model_shards) != 0)
+    each = net._pick(net.latency, between) + FLOAT * values * net._pick(net.per_byte, between)
+    return np.where(np.asarray(model_shards) > 1, hops(model_shards) * each, 0.0)
+
+
+def data_messages(sent: Sent):
+    """Messages over the data axis in an iteration."""
+    return sum(np.sign(v) for v in (sent.dealt, sent.gathered, sent.summed, sent.pooled, sent.bounds))
+
+
+def data_axis_seconds(net: Network, shards, model_shards, sent: Sent):
     """Seconds of an iteration's reductions over the data axis, and of the header over the whole grid.
 
-    Statistics (values) are reduce-scattered to owners, parameters gathered from them.
+    Statistics are reduce-scattered to owners, and what kernels read gathered from them: each value moves once.
+    What every data shard needs moves twice.
     """
     ranks = np.asarray(shards) * np.asarray(model_shards)
     between = ranks > net.ranks_per_node
     latency, per_byte = net._pick(net.latency, between), net._pick(net.per_byte, between)
     d = np.asarray(shards, dtype=float)
-    size = FLOAT * (stats + params) * (d - 1.0) / d
-    reduced = np.where(d > 1, 2.0 * hops(d) * latency + size * per_byte, 0.0)
-    return reduced + np.where(ranks > 1, 2.0 * hops(ranks) * latency, 0.0)
+    summed = sent.summed + sent.pooled + sent.bounds
+    size = FLOAT * (sent.dealt + sent.gathered + 2.0 * summed) * (d - 1.0) / d
+    reduced = np.where(d > 1, data_messages(sent) * hops(d) * latency + size * per_byte, 0.0)
+    return reduced + np.where(ranks > 1, hops(ranks) * latency, 0.0)

@@ -96,7 +96,7 @@ class Step:
 def uncut(model: Profile) -> Cut:
     """The cut that is none: one unit, the whole model."""
     load = model.load
-    shared = Load(row_flops=load.row_flops, held=load.shared, row_scratch=load.row_scratch)
+    shared = Load(row_flops=load.row_flops, held=load.shared, sent=load.together, row_scratch=load.row_scratch)
     return Cut((CutNode("", DecompAxis.NONE, 1, 0, 1),), ReductionOp.REPLICATE, Load(),
                (Segment(1, load.copies(1, False), 0),), (shared,))  # fmt: skip
 
@@ -164,12 +164,13 @@ def rest(model: Profile, steps: tuple[Step, ...]) -> Load:
         if chosen is None:
             load = load if run.unit else load + run.load()
         elif run is chosen:
-            inner = rest(run.profile, steps[1:]).rows(run.rows)
+            inner = rest(run.profile, steps[1:]).rows(run.rows).below(run.place)
             if steps[0].number is None:
                 load = load + inner.copies(run.count)
             else:
                 others = alike(model, run) - 1
-                load = load + inner.copies(1, not others) + run.profile.load.copies(others, others > 0).rows(run.rows)
+                alikes = run.profile.load.copies(others, others > 0).rows(run.rows).below(run.place)
+                load = load + inner.copies(1, not others) + alikes
         elif not (model.gathers and run.profile is chosen.profile and steps[0].number is not None):
             load = load + run.load()
     return load.gathered() if model.gathers else load
@@ -200,7 +201,8 @@ def plain_cut(model: Profile, steps: tuple[Step, ...], node: Profile) -> Cut:
     segments, groups = _units(node, place)
     whole = sum(s.count for s in segments)
     cut = CutNode(path_of(steps), node.decomposition.axis, node.decomposition.num_units, 0, whole)
-    return Cut((cut,), node.decomposition.reduction, rest(model, steps), tuple(segments), tuple(groups),
+    fixed = rest(model, steps) + Load(node.cost.cut.flops * place.rows * place.together)
+    return Cut((cut,), node.decomposition.reduction, fixed, tuple(segments), tuple(groups),
                payload=node.cost.payload * place.rows * place.together, messages=node.cost.messages,
                elsewhere=_elsewhere(segments, len(groups), place))  # fmt: skip
 
@@ -223,10 +225,12 @@ def _units(node: Profile, place: _Place) -> tuple[list[Segment], list[Load]]:
         load = run.profile.load.rows(run.rows * rows)
         group = numbers.setdefault(id(run.profile) if node.gathers else id(run), len(numbers))
         if group == len(groups):
-            shared = load.shared * together if node.gathers else load.shared * 0
-            groups.append(Load(row_flops=load.row_flops * alone, held=shared, row_scratch=load.row_scratch * alone))
+            groups.append(Load(
+                row_flops=load.row_flops * alone, held=load.shared * (together * node.gathers),
+                sent=load.together * (together * node.gathers), row_scratch=load.row_scratch * alone,
+            ))  # fmt: skip
         own = load.copies(together, False)
-        own = own if node.gathers else own + Load(held=load.shared * together)
+        own = own if node.gathers else own + Load(held=load.shared * together, sent=load.together * together)
         own = own + node.unit.rows(rows).copies(together)
         segments.append(Segment(run.count, own, group))
     return segments, groups
@@ -277,7 +281,7 @@ class _Nest:
         if group == len(self.groups):
             self.groups.append(Load(row_flops=load.row_flops * self.alone, row_scratch=load.row_scratch * self.alone))
         # what the units of one inner node share is counted with each unit: at most too much
-        own = load.copies(1, False) + Load(held=load.shared) + unit
+        own = load.copies(1, False) + Load(held=load.shared, sent=load.together) + unit
         self.segments.append(Segment(run.count, own, group, owners))
         self.at += run.count
 
@@ -286,7 +290,7 @@ class _Nest:
         below = rows * run.rows
         for step in steps:
             below *= step.run.rows
-        self.owners.append(rest(run.profile, steps).rows(run.rows * rows) + unit)
+        self.owners.append(rest(run.profile, steps).rows(run.rows * rows) + unit + Load(inner.cost.cut.flops * below))
         self.payload = max(self.payload, inner.cost.payload * below)
         there = "/".join(filter(None, [path, run.role_of(k), path_of(steps)]))
         return self.divide(inner, there, below, (*owners, len(self.owners) - 1), depth - 1)
@@ -302,6 +306,7 @@ def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: in
     if not nest.divide(node, path_of(steps), rows, (), depth):
         return None
     # a contiguous range shares at most its first and its last inner node with others
-    return Cut(tuple(nest.nodes), node.decomposition.reduction, rest(model, steps), tuple(nest.segments),
+    fixed = rest(model, steps) + Load(node.cost.cut.flops * rows)
+    return Cut(tuple(nest.nodes), node.decomposition.reduction, fixed, tuple(nest.segments),
                tuple(nest.groups), tuple(nest.owners), node.cost.payload * rows + 2.0 * nest.payload,
                node.cost.messages + 1.0, _elsewhere(nest.segments, len(nest.groups), place))  # fmt: skip

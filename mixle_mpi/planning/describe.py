@@ -29,7 +29,7 @@ def tree_rows(
     dc = profile.decomposition
     axis = f"{dc.num_units} {dc.axis.value}{'s' * (dc.num_units > 1)}" if dc.is_shardable else ""
     name = f"{'  ' * depth}{role + ': ' if role else ''}{profile.node.type_name()}"
-    yield name, copies, flops, held * FLOAT, sum(n * c for n, c in load.banks) * copies, axis
+    yield name, copies, flops, held * FLOAT, load.m_step(1) * copies, axis
     for run in profile.runs[:MOST_CHILDREN]:
         alone = run.role_of(0) if run.count == 1 else run.role
         yield from tree_rows(run.profile, alone, copies * run.count, rows * run.rows, depth + 1)

@@ -10,14 +10,32 @@ from itertools import pairwise
 import numpy as np
 
 from mixle_mpi.contract.blocks import shard_rows
-from mixle_mpi.contract.work import FLOP_SECONDS
-from mixle_mpi.planning.coupling import Network, axis_bytes, data_axis_seconds, model_axis_seconds
+from mixle_mpi.contract.decomposition import ReductionOp
+from mixle_mpi.contract.work import (
+    FLOP_SECONDS,
+    M_STEP_CALLS,
+    MESSAGE_CALLS,
+    NODE_CALLS,
+    PASS_CALLS,
+    READ_CALLS,
+    TILE_CALLS,
+    WEIGHT,
+)
+from mixle_mpi.planning.coupling import (
+    Network,
+    axis_bytes,
+    copy_seconds,
+    data_axis_seconds,
+    data_messages,
+    model_axis_seconds,
+)
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.partition import optimal_bounds
-from mixle_mpi.planning.profile import FLOAT, Held, Profile
-from mixle_mpi.planning.resources import Resources
+from mixle_mpi.planning.payload import copied
+from mixle_mpi.planning.profile import FLOAT, Profile, count_banks
+from mixle_mpi.planning.resources import Resources, node_numbers
 from mixle_mpi.planning.rows import busiest_rows, deal_rows
-from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, Shards, even_bounds, is_uniform, tile_rows
+from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, even_bounds, is_uniform, tile_rows
 
 FEW_SHARDS = 64  # up to so many, units and rows are dealt in turn
 MOST_POOLS = 8  # orders of the devices that are tried
@@ -49,6 +67,16 @@ class Task:
     def passes(self) -> float:
         """Passes over the data in an iteration."""
         return 1.0 + self.model.passes
+
+    def calls(self, rows: int, tiles: int) -> tuple[float, float]:
+        """Seconds besides the work: of an E-step over so many rows and tiles, and of an M-step.
+
+        These are kernel calls, and reading features again for both products. Known of measured machines only.
+        """
+        each, nodes = self.resources.call_seconds or 0.0, count_banks(self.model)
+        calls = (TILE_CALLS + nodes * NODE_CALLS) * tiles + nodes * PASS_CALLS
+        calls += READ_CALLS * rows * self.model.load.row_scratch
+        return each * calls * self.passes, each * nodes * M_STEP_CALLS
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +116,25 @@ class Candidate:
         return self.excess <= 1.0
 
 
-def pools_of(resources: Resources) -> list[Pool]:
-    """The devices fastest first; and without the smallest ones, where memories differ."""
-    devices = resources.devices
+def pools_of(resources: Resources, first: int | None = None) -> list[Pool]:
+    """The devices fastest first, then node by node; and without the smallest ones, where memories differ.
+
+    The device of number `first` comes before all others in each, so that it is at (0, 0) of every grid.
+    """
+    devices, nodes = resources.devices, np.array(node_numbers(resources.devices))
     rate = 1.0 / FLOP_SECONDS if resources.flops_per_second is None else resources.flops_per_second
     speeds = np.array([d.throughput * rate for d in devices])
     room = np.array([math.inf if d.memory_bytes is None else d.memory_bytes for d in devices])
-    order = np.lexsort((np.arange(len(devices)), -room, -speeds))
+    others = np.array([number != first for number in range(len(devices))])
+    order = np.lexsort((nodes, -room, -speeds, others))  # stable: then in rank order
     pools = [Pool(order, speeds[order], room[order])]
     sizes = sorted(set(room.tolist()))[1:]
     if sizes:
-        by_room = np.lexsort((np.arange(len(devices)), -speeds, -room))
+        by_room = np.lexsort((nodes, -speeds, -room, others))
         pools.append(Pool(by_room, speeds[by_room], room[by_room]))
         picked = sorted({round(k * (len(sizes) - 1) / MOST_POOLS) for k in range(MOST_POOLS + 1)})
         for least in (sizes[k] for k in picked):
-            kept = order[room[order] >= least]
+            kept = order[(room[order] >= least) | ~others[order]]
             pools.append(Pool(kept, speeds[kept], room[kept]))
     return pools
 
@@ -151,6 +183,16 @@ def _bounds(task: Task, cut: Cut, rows: int, d: int, speeds, room, strict: bool)
     ranges = kind(cut, job, speeds.tolist(), room.tolist())
     best = optimal_bounds(ranges)
     return None if best is None else tuple(best)
+
+
+def as_given(task: Task, cut: Cut, devices: np.ndarray, bounds: Sequence[int], row_bounds: Sequence[int] | None):
+    """The candidate with these devices (D, M), borders of units, and borders of rows, None for even ones."""
+    pool = pools_of(task.resources)[0]
+    at = np.argsort(pool.numbers)[devices]
+    made = _measured(task, cut, devices, pool.speeds[at], pool.room[at], row_bounds, bounds, False)
+    if made is None:
+        raise AssertionError("without limits every plan can be worked out")
+    return made
 
 
 def _filled(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> Candidate | None:
@@ -239,13 +281,24 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     at = np.unravel_index(int(times.argmax()), times.shape)
     heavy = int(np.unravel_index(int((sizes / np.where(np.isfinite(room), room, 1e300)).argmax()), times.shape)[1])
     e_step = float(rows[at[0]] * flops[at[1]] / speeds[at])
-    kinds, values, tile = _bytes(task, cut, d, most, bounds, heavy)
-    messages = math.ceil(math.ceil(most / tile) / TILES_A_MESSAGE) * cut.messages * task.passes
+    kinds, cost = _bytes(task, cut, d, most, bounds, heavy)
+    tiles = math.ceil(most / tile_rows(cost.scratch))
+    messages = math.ceil(tiles / TILES_A_MESSAGE) * cut.messages * task.passes
     received = axis_bytes(cut.reduction, m, cut.payload, most) * task.passes
-    model_axis = float(model_axis_seconds(task.network, m, received, messages))
-    data_axis = float(data_axis_seconds(task.network, d, m, values.stats, values.params))
-    seconds = {"e_step": e_step, "m_step": float(times[at]) - e_step, "model_axis": model_axis, "data_axis": data_axis}
-    seconds["total"] = float(times[at]) + model_axis + data_axis
+    if cut.reduction is ReductionOp.LOGSUMEXP and task.network.known:  # folding what all shards sent
+        folding = m * 0.5 * cut.payload * most * task.passes * WEIGHT["exp"] / float(speeds[at])
+    else:
+        folding = 0.0
+    model_axis = float(folding + model_axis_seconds(task.network, m, received, messages)
+                       + copy_seconds(task.network, m, copied(cut)))  # fmt: skip
+    data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
+    calls = task.calls(int(most), tiles)
+    each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
+    model_axis += each * messages * (m > 1)
+    data_axis += each * (float(data_messages(cost.sent)) * (d > 1) + (d * m > 1))
+    m_step = float(times[at]) - e_step + calls[1]
+    seconds = {"e_step": e_step + calls[0], "m_step": m_step, "model_axis": model_axis, "data_axis": data_axis}
+    seconds["total"] = float(times[at]) + sum(calls) + model_axis + data_axis
     return Candidate(cut, d, m, tuple(bounds), None if row_bounds is None else tuple(row_bounds), numbers, seconds,
                      float(work[at]), kinds, heavy, excess, int(used.sum()))  # fmt: skip
 
@@ -254,8 +307,8 @@ def _even_rows(n: int, d: int) -> Iterator[tuple[int, int]]:
     return (shard_rows(k, d, n) for k in range(d))
 
 
-def _bytes(task, cut, d, rows, bounds, heavy) -> tuple[dict[str, float], Held, int]:
-    """Bytes by kind of the heaviest shard, what it holds, and the rows of its tiles."""
+def _bytes(task, cut, d, rows, bounds, heavy) -> tuple[dict[str, float], RangeCost]:
+    """Bytes by kind of the heaviest shard, and what it costs."""
     m = len(bounds) - 1
     shards = Shards(cut, Job(rows, d, task.passes, 0.0), [1.0] * m, [math.inf] * m)
     a, b = bounds[heavy], bounds[heavy + 1]
@@ -265,4 +318,4 @@ def _bytes(task, cut, d, rows, bounds, heavy) -> tuple[dict[str, float], Held, i
         "rows": rows * task.model.row_bytes(), "parameters": FLOAT * held.params, "new parameters": FLOAT * held.params,
         "statistics": FLOAT * held.stats, "kernels": FLOAT * held.kernel, "workspace": cost.space,
     }  # fmt: skip
-    return kinds | {"total": sum(kinds.values())}, held, tile_rows(cost.scratch)
+    return kinds | {"total": sum(kinds.values())}, cost

@@ -2,6 +2,7 @@
 
     name = "cluster"
     flops_per_second = 40e9          # of a matrix product on one core of throughput 1
+    call_seconds = 0.5e-6            # of a NumPy call with hardly any work
     [[nodes]]                        # kinds of node, in rank order
     count = 4096
     cores = 64                       # workers of a node
@@ -33,7 +34,8 @@ else:
     import tomli as tomllib
 
 NETWORK = ("latency_within", "latency_between", "bandwidth_within", "bandwidth_between")
-TOP = ("name", "flops_per_second", "nodes", "network")
+RATES = ("flops_per_second", "call_seconds")
+TOP = ("name", *RATES, "nodes", "network")
 NODE = ("count", "cores", "memory", "throughput", "kind", "name")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -63,7 +65,7 @@ def read_machine(path: Path) -> dict[str, Any]:
     if not isinstance(network, dict) or not isinstance(nodes, list) or not nodes:
         raise ModelError(f"{path}: a machine has a list [[nodes]], and perhaps a table [network]")
     _known(network, NETWORK, f"{path}: [network]")
-    for name, value in [*network.items(), ("flops_per_second", tables.get("flops_per_second", 1.0))]:
+    for name, value in [*network.items(), *((name, tables.get(name, 1.0)) for name in RATES)]:
         _positive(value, f"{path}: {name}")
     for node in nodes:
         if not isinstance(node, dict):

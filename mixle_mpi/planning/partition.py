@@ -49,7 +49,10 @@ def optimal_bounds(ranges: Ranges) -> list[int] | None:
         found = _greedy(ranges, math.nextafter(high, 0.0))
         if found is None:
             break
-        high = bottleneck(ranges, found)
+        lower = bottleneck(ranges, found)
+        if lower >= high:  # the same, but for how sums are rounded
+            break
+        high = lower
         middle = 0.5 * (low + high)
         while high - low > CLOSE * high:
             found = _greedy(ranges, middle)

@@ -7,7 +7,8 @@ the number of components, unless they are all different.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, decomposition_for
 from mixle_mpi.contract.node import Node
@@ -42,6 +43,57 @@ NOTHING = Held()
 
 
 @dataclass(frozen=True)
+class Sent:
+    """Float64 values that are sent once an iteration, as `execution.owners` deals them out.
+
+    Attributes
+    ----------
+    dealt : statistics that are reduce-scattered over the data axis; gathered : what owners send back
+    summed, bounds : statistics that every data shard needs, added up, or by minimum and maximum
+    pooled : statistics that members estimate together from
+    copied : what model shards that hold the same copy from the first of them
+    """
+
+    dealt: float = 0.0
+    gathered: float = 0.0
+    summed: float = 0.0
+    bounds: float = 0.0
+    pooled: float = 0.0
+    copied: float = 0.0
+
+    def __add__(self, other: Sent) -> Sent:
+        return Sent(self.dealt + other.dealt, self.gathered + other.gathered, self.summed + other.summed,
+                    self.bounds + other.bounds, self.pooled + other.pooled, self.copied + other.copied)  # fmt: skip
+
+    def __mul__(self, copies: float) -> Sent:
+        return Sent(self.dealt * copies, self.gathered * copies, self.summed * copies, self.bounds * copies,
+                    self.pooled * copies, self.copied * copies)  # fmt: skip
+
+    def everywhere(self) -> Sent:
+        """The same where every data shard maximises everything."""
+        return Sent(0.0, 0.0, self.dealt + self.summed, self.bounds, self.pooled, self.copied)
+
+
+SILENCE = Sent()
+
+
+class Share(NamedTuple):
+    """The members of a bank that are maximised: FLOPs of each, whether they are leaves (1 or 0), and whether data
+    shards share them. `place` tells one bank from another below a node: roles, of components their profile."""
+
+    members: float
+    flops: float
+    leaves: float
+    dealt: bool
+    place: tuple[Hashable, ...] = ()
+
+    def of(self, owners: int) -> float:
+        """Members of the busiest of the data shards."""
+        return -(-self.members // owners) if self.dealt else self.members
+
+
+
+@dataclass(frozen=True)
 class Load:
     """What a part of a model costs.
 
@@ -49,17 +101,19 @@ class Load:
     ----------
     flops : E-step FLOPs of an observation that grow with the number of copies
     row_flops : E-step FLOPs of an observation that copies evaluated together share
-    banks : (members, M-step FLOPs of a member) of everything that is maximised
-    held : values of each copy; shared : values that the copies of one innermost mixture share
+    banks : everything that is maximised
+    held, sent : values of each copy; shared, together : values that the copies of one innermost mixture share
     keyed : values of each key, held once whatever the number of copies
     scratch, row_scratch : float64 values of workspace for each row of a tile, by copy and shared
     """
 
     flops: float = 0.0
     row_flops: float = 0.0
-    banks: tuple[tuple[float, float], ...] = ()
+    banks: tuple[Share, ...] = ()
     held: Held = NOTHING
     shared: Held = NOTHING
+    sent: Sent = SILENCE
+    together: Sent = SILENCE
     keyed: dict[str, Held] = field(default_factory=dict)
     scratch: float = 0.0
     row_scratch: float = 0.0
@@ -67,34 +121,41 @@ class Load:
     def __add__(self, other: Load) -> Load:
         return Load(
             self.flops + other.flops, self.row_flops + other.row_flops, merged_banks(self.banks + other.banks),
-            self.held + other.held, self.shared + other.shared, other.keyed | self.keyed,
-            self.scratch + other.scratch, self.row_scratch + other.row_scratch,
+            self.held + other.held, self.shared + other.shared, self.sent + other.sent, self.together + other.together,
+            other.keyed | self.keyed, self.scratch + other.scratch, self.row_scratch + other.row_scratch,
         )  # fmt: skip
 
     def copies(self, count: float, together: bool = True) -> Load:
         """That of `count` copies; without `together`, what they share is left out, as counted elsewhere."""
         return Load(
-            self.flops * count, self.row_flops * together, tuple((n * count, c) for n, c in self.banks if n * count),
-            self.held * count, self.shared * together, self.keyed if count else {},
-            self.scratch * count, self.row_scratch * together,
+            self.flops * count, self.row_flops * together,
+            tuple(b._replace(members=b.members * count) for b in self.banks if b.members * count),
+            self.held * count, self.shared * together, self.sent * count, self.together * together,
+            self.keyed if count else {}, self.scratch * count, self.row_scratch * together,
         )  # fmt: skip
 
     def rows(self, rows: float) -> Load:
         """That for `rows` rows of each observation."""
-        return Load(self.flops * rows, self.row_flops * rows, self.banks, self.held, self.shared, self.keyed,
-                    self.scratch * rows, self.row_scratch * rows)  # fmt: skip
+        return replace(self, flops=self.flops * rows, row_flops=self.row_flops * rows, scratch=self.scratch * rows,
+                       row_scratch=self.row_scratch * rows)  # fmt: skip
+
+    def below(self, place: Hashable) -> Load:
+        """That of a child, as part of its parent."""
+        return replace(self, banks=tuple(b._replace(place=(place, *b.place)) for b in self.banks))
 
     def gathered(self) -> Load:
         """That of an innermost mixture: what its components share is part of it."""
-        return Load(self.flops, self.row_flops, self.banks, self.held + self.shared, NOTHING, self.keyed,
-                    self.scratch, self.row_scratch)  # fmt: skip
+        return replace(self, held=self.held + self.shared, shared=NOTHING, sent=self.sent + self.together,
+                       together=SILENCE)  # fmt: skip
 
     def under(self, key: str | None) -> Load:
-        """That of a node with a key, which is held once."""
+        """That of a node with a key: held once, and maximised by every data shard."""
         if key is None:
             return self
-        return Load(self.flops, self.row_flops, self.banks, NOTHING, NOTHING,
-                    {key: self.held + self.shared} | self.keyed, self.scratch, self.row_scratch)  # fmt: skip
+        banks = tuple(b._replace(dealt=False) for b in self.banks)
+        keyed = {key: self.held + self.shared} | self.keyed
+        return replace(self, banks=banks, held=NOTHING, shared=NOTHING, sent=self.sent.everywhere(),
+                       together=self.together.everywhere(), keyed=keyed)  # fmt: skip
 
     @property
     def e_step(self) -> float:
@@ -107,31 +168,42 @@ class Load:
 
     def m_step(self, owners: int) -> float:
         """M-step FLOPs of the busiest of the data shards that share it: whole members of each bank."""
-        return sum(-(-n // owners) * c for n, c in self.banks)
+        return sum(b.of(owners) * b.flops for b in self.banks)
+
+    def maximized(self, owners: int) -> float:
+        """Parameter sets of leaves that the busiest of the data shards maximises."""
+        return sum(b.of(owners) * b.leaves for b in self.banks)
 
 
-def merged_banks(banks: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Banks of equal numbers of members as one."""
-    found: dict[float, float] = {}
-    for n, c in banks:
-        found[n] = found.get(n, 0.0) + c
-    return tuple(found.items())
+def merged_banks(banks: tuple[Share, ...]) -> tuple[Share, ...]:
+    """Members of one bank added up."""
+    found: dict[tuple[Hashable, ...], Share] = {}
+    for b in banks:
+        known = found.get(b.place)
+        found[b.place] = b if known is None else b._replace(members=known.members + b.members)
+    return tuple(found.values())
 
 
 def own_load(cost: Cost) -> Load:
     """What one member of a node costs without its children."""
-    m_step = cost.m_step.flops
-    return Load(cost.member.flops, cost.row.flops, ((1.0, m_step),) if m_step else (),
-                Held(cost.params, cost.stats, cost.kernel), Held(cost.shared_params, cost.shared_stats, 0.0), {},
-                cost.scratch_member, cost.scratch_row)  # fmt: skip
+    flops, dealt = cost.m_step.flops, not cost.everywhere
+    read = cost.packed or cost.params
+    added = cost.stats - cost.bounds
+    sent = Sent(added * dealt, read * dealt, added * (not dealt), cost.bounds, 0.0, read)
+    return Load(
+        cost.member.flops, cost.row.flops,
+        (Share(1.0, flops, float(cost.leaves), dealt),) if flops or cost.leaves else (),
+        Held(cost.params, cost.stats, cost.kernel + cost.packed), Held(cost.shared_params, cost.shared_stats, 0.0),
+        sent, Sent(pooled=cost.shared_stats, copied=cost.shared_params), {}, cost.scratch_member, cost.scratch_row,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """Children that follow one another and are alike: `count` from number `first` on, `role` with a `*`.
 
-    `unit` as in `Branch`; `again` says that an earlier run has the same profile, so that what copies
-    share is counted there.
+    `unit` as in `Branch`; `place` is the same for children that are one bank; `again` says that an earlier run
+    has the same profile, so that what copies share is counted there.
     """
 
     role: str
@@ -140,6 +212,7 @@ class Run:
     profile: Profile
     unit: bool
     rows: float
+    place: Hashable = None
     again: bool = False
 
     def role_of(self, k: int) -> str:
@@ -149,7 +222,7 @@ class Run:
     def load(self, count: int | None = None) -> Load:
         """That of all the run's children, or of `count` of them."""
         wanted = self.count if count is None else count
-        return self.profile.load.copies(wanted, not self.again and wanted > 0).rows(self.rows)
+        return self.profile.load.copies(wanted, not self.again and wanted > 0).rows(self.rows).below(self.place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +276,11 @@ def profile_of(model: Node, assumed: Assumed | None = None) -> Profile:
     return _Profiler().profile(model, Assumed() if assumed is None else assumed)
 
 
+def count_banks(profile: Profile) -> int:
+    """Nodes that are evaluated, members that are evaluated together once."""
+    return 1 + sum(count_banks(run.profile) for run in profile.runs if not run.again)
+
+
 class _Profiler:
     """Makes each profile once: for the same object, and for siblings of one structure."""
 
@@ -236,7 +314,7 @@ class _Profiler:
                 runs.append(Run(role, first, branch.count, child, branch.unit, branch.rows))
         decomposition, cost = node.decomposition(), node.cost(assumed)
         gathers = decomposition.axis in GATHERING
-        runs = _marked(runs) if gathers else runs
+        runs = _placed(runs, gathers)
         own, unit = own_load(cost), Load() if cost.unit is None else own_load(cost.unit)
         load = own + unit.copies(decomposition.num_units)
         columns, passes = dict(cost.columns), cost.passes
@@ -251,14 +329,16 @@ class _Profiler:
         return Profile(node, decomposition, cost, own, unit, tuple(runs), load.under(node.key), columns, passes)
 
 
-def _marked(runs: list[Run]) -> list[Run]:
+def _placed(runs: list[Run], gathers: bool) -> list[Run]:
+    """The runs with their places: units that are gathered are one bank when they are of one profile."""
     seen: set[int] = set()
-    marked = []
+    placed = []
     for run in runs:
-        again = id(run.profile) in seen
-        marked.append(Run(run.role, run.first, run.count, run.profile, run.unit, run.rows, again))
+        place = id(run.profile) if gathers and run.unit else run.role
+        again = gathers and id(run.profile) in seen
+        placed.append(Run(run.role, run.first, run.count, run.profile, run.unit, run.rows, place, again))
         seen.add(id(run.profile))
-    return marked
+    return placed
 
 
 def numbered(role: str) -> str | None:

@@ -39,7 +39,7 @@ def named(cut: Cut) -> str:
 def rationale(task: Task, plan: Candidate, others: list[Candidate]) -> str:
     """Why this plan, never more than the plan itself says."""
     if not plan.fits:
-        return _too_big(task, plan)
+        return too_big(task, plan, f"on the nearest grid, {plan.shards:,} x {plan.model_shards:,},")
     d, m, total = plan.shards, plan.model_shards, len(task.resources.devices)
     most = int(np.diff(plan.row_bounds).max()) if plan.row_bounds is not None else busiest_rows(task.rows, d)
     rows = f"at most {counted(most, 'row')} each"
@@ -116,15 +116,15 @@ def _why_idle(task: Task, plan: Candidate) -> str:
     return "neither rows nor units divide over more of them without being slower or too big"
 
 
-def _too_big(task: Task, plan: Candidate) -> str:
+def too_big(task: Task, plan: Candidate, where: str) -> str:
+    """How far a plan is from fitting, on the grid that `where` says."""
     need = plan.bytes["total"]
     limit = need / plan.excess
-    how = f"{plan.shards:,} x {plan.model_shards:,}"
     parts = sorted((k for k in plan.bytes if k != "total"), key=lambda k: -plan.bytes[k])[:2]
     most = " and ".join(f"{size(plan.bytes[kind])} for {kind}" for kind in parts)
     unit = FLOAT * max(s.load.total_held.params for s in _finest(task).segments)
     return (
-        f"Does not fit: on the nearest grid, {how}, the heaviest worker needs {size(need)} ({need:.0f} bytes, {most}), "
+        f"Does not fit: {where} the heaviest worker needs {size(need)} ({need:.0f} bytes, {most}), "
         f"but its memory is {size(limit)} ({limit:.0f} bytes); the parameters of the heaviest unit alone, which cannot "
         f"be divided, are {unit:.0f} bytes."
     )

@@ -36,6 +36,7 @@ class Resources:
     latency_within, latency_between : seconds a message, within a node and between nodes; None when unknown
     bandwidth_within, bandwidth_between : bytes a second of a rank when all send at once; None when unknown
     flops_per_second : FLOPs of a matrix product on a device of throughput 1; None when unknown
+    call_seconds : what a call of a kernel takes besides its work; None when unknown
     """
 
     devices: tuple[DeviceSpec, ...]
@@ -45,6 +46,7 @@ class Resources:
     bandwidth_within: float | None = None
     bandwidth_between: float | None = None
     flops_per_second: float | None = None
+    call_seconds: float | None = None
 
     @classmethod
     def from_specs(cls, specs: Sequence[DeviceSpec]) -> Resources:
@@ -59,10 +61,17 @@ class Resources:
         return cls(tuple(DeviceSpec(f"cpu{i}") for i in range(workers)))
 
     @classmethod
-    def from_mpi(cls, comm=None) -> Resources:
-        """The ranks of a communicator, by default of all ranks. Collective."""
-        from mixle_mpi.execution.grid import host_names, world_comm  # the one named exception
+    def from_mpi(cls, comm=None, calibrate: bool = False) -> Resources:
+        """The ranks of a communicator, by default of all ranks. Collective.
 
+        With `calibrate` they are measured, which takes a few seconds: throughputs, FLOPs a second, latencies and
+        bandwidths, kept in the user's cache directory for later runs of the same ranks; and the memory that each may
+        use is found. Without it these are unknown.
+        """
+        from mixle_mpi.execution.grid import host_names, measured_resources, world_comm  # the one named exception
+
+        if calibrate:
+            return measured_resources(comm)
         comm = world_comm() if comm is None else comm
         hosts = host_names(comm)
         return cls(tuple(DeviceSpec(f"rank{r}", node=host) for r, host in enumerate(hosts)), comm)
@@ -102,7 +111,7 @@ class Resources:
             For a file that is no machine, or has fewer cores than `ranks`.
         OSError
         """
-        from mixle_mpi.planning.machine import NETWORK, read_machine
+        from mixle_mpi.planning.machine import NETWORK, RATES, read_machine
 
         tables = read_machine(Path(path))
         if ranks_per_node is not None:
@@ -115,16 +124,18 @@ class Resources:
             raise ModelError(f"{path}: the machine has places for {cores} ranks, not {ranks}")
         devices = tuple(islice(_cores(tables["nodes"]), cores if ranks is None else ranks))
         network = {name: tables.get("network", {}).get(name) for name in NETWORK}
-        return cls(devices, None, **network, flops_per_second=tables.get("flops_per_second"))
+        return cls(devices, None, **network, **{name: tables.get(name) for name in RATES})
 
     def to_file(self, path) -> None:
-        """Write a machine file, TOML or, when the name ends in .json, JSON."""
-        from mixle_mpi.planning.machine import NETWORK, compressed, write_machine
+        """Write a machine file, TOML or, when the name ends in .json, JSON; the devices node by node."""
+        from mixle_mpi.planning.machine import NETWORK, RATES, compressed, write_machine
 
+        nodes = node_numbers(self.devices)
+        devices = [self.devices[i] for i in sorted(range(len(nodes)), key=nodes.__getitem__)]
         known = {name: self.__dict__[name] for name in NETWORK if self.__dict__[name] is not None}
-        rate = {} if self.flops_per_second is None else {"flops_per_second": self.flops_per_second}
+        rate = {name: self.__dict__[name] for name in RATES if self.__dict__[name] is not None}
         network = {"network": known} if known else {}
-        write_machine(Path(path), rate | {"nodes": compressed(self.devices)} | network)
+        write_machine(Path(path), rate | {"nodes": compressed(devices)} | network)
 
     def limited(self, memory_bytes: int | None) -> Resources:
         """The same devices with so much memory each."""
@@ -145,6 +156,12 @@ class Resources:
         if shards * model_shards > 1:
             raise ModelError(f"grid {shards} x {model_shards}: these devices are not MPI ranks; use Resources.from_mpi")
         return serial_grid()
+
+
+def node_numbers(devices: Sequence[DeviceSpec]) -> list[int]:
+    """The number of each device's node, counted in order of appearance; devices of unknown node are on one."""
+    numbers: dict[str | None, int] = {}
+    return [numbers.setdefault(d.node, len(numbers)) for d in devices]
 
 
 def _cores(nodes: list[dict]) -> Iterator[DeviceSpec]:

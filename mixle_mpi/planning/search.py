@@ -15,7 +15,7 @@ from mixle_mpi.contract.blocks import num_blocks
 from mixle_mpi.planning.coupling import axis_bytes, data_axis_seconds, model_axis_seconds
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.grids import Candidate, Pool, Task, candidate
-from mixle_mpi.planning.profile import FLOAT, Load
+from mixle_mpi.planning.profile import FLOAT, Load, Sent
 from mixle_mpi.planning.rows import least_busiest_rows
 from mixle_mpi.planning.shards import is_uniform
 
@@ -51,10 +51,11 @@ def search(task: Task, cuts: list[Cut], pools: list[Pool]) -> tuple[Candidate, l
     best: Candidate | None = None
     others: list[Candidate] = []
     for cut, pool, d, m, bound in _in_order(options):
-        if best is not None and bound > best.total * (1.0 + TIE) and len(others) > RUNNER_UPS:
-            break
-        if best is not None and bound >= best.total * (1.0 - TIE) and (-d * m, m) >= (-best.busy, best.model_shards):
-            continue  # as fast at best, and it would not win the tie
+        if best is not None and len(others) > RUNNER_UPS:
+            if bound > best.total * (1.0 + TIE):
+                break
+            if bound >= best.total * (1.0 - TIE) and (-d * m, m) >= (-best.busy, best.model_shards):
+                continue  # as fast at best, and it would not win the tie
         found = candidate(task, cut, d, m, pool)
         if found is None:
             continue
@@ -119,17 +120,20 @@ def bounds_below(task: Task, cut: Cut, pool: Pool) -> Options:
         d, m = thinned(len(pool.numbers), d, m)
     rows = least_busiest_rows(task.rows, d)
     units = sum(s.count * s.load.flops for s in cut.segments)
+    fixed_m = sum((-(-b.members // d) if b.dealt else b.members) * b.flops for b in cut.fixed.banks)
     if is_uniform(cut):
         most = -(-cut.units // m)
-        heaviest = most * cut.segments[0].load.flops + cut.groups[0].row_flops
-        m_step = sum(-(-(n * most) // d) * c for n, c in cut.segments[0].load.banks)
+        spare = float(any(cut.elsewhere))  # members elsewhere may round up in any case
+        heaviest = task.passes * rows * (most * cut.segments[0].load.flops + cut.groups[0].row_flops)
+        heaviest = heaviest + sum((-(-(b.members * most) // d) - spare if b.dealt else b.members * most) * b.flops
+                                  for b in cut.segments[0].load.banks)  # fmt: skip
     else:
-        heaviest = np.maximum(units / m, max(s.load.flops for s in cut.segments))
-        m_step = sum(s.count * n * c for s in cut.segments for n, c in s.load.banks) / (m * d)
-    fixed_m = sum(-(-n // d) * c for n, c in cut.fixed.banks)
-    each = task.passes * (cut.fixed.e_step + heaviest)
+        m_step = 0.0 if any(cut.elsewhere) else sum(s.count * b.members * b.flops / (d if b.dealt else 1)
+                                                    for s in cut.segments for b in s.load.banks)  # fmt: skip
+        heaviest = np.maximum((task.passes * rows * units + m_step) / m,
+                              task.passes * rows * max(s.load.flops for s in cut.segments))  # fmt: skip
     fastest = pool.speeds.max()
-    seconds = (rows * each + m_step + fixed_m) / fastest
+    seconds = (task.passes * rows * cut.fixed.e_step + heaviest + fixed_m) / fastest
     if not (pool.speeds == fastest).all():
         # whole work over all speeds, and one row of the heaviest shard
         speed = np.cumsum(pool.speeds)[d * m - 1]
@@ -197,10 +201,8 @@ def _coupling_below(task: Task, cut: Cut, d, m, rows):
         return 0.0
     received = axis_bytes(cut.reduction, m, cut.payload, rows) * task.passes
     model = model_axis_seconds(task.network, m, received, cut.messages * task.passes)
-    fixed = cut.fixed.total_held
-    stats = fixed.stats + sum(s.count * s.load.held.stats for s in cut.segments) / m
-    params = fixed.params + sum(s.count * s.load.held.params for s in cut.segments) / m
-    return 0.999 * (model + data_axis_seconds(task.network, d, m, stats, params))
+    sent = [cut.fixed.sent + cut.fixed.together, *(s.load.sent * (s.count / m) for s in cut.segments)]
+    return 0.999 * (model + data_axis_seconds(task.network, d, m, sum(sent, Sent())))
 
 
 def _excess_below(task: Task, cut: Cut, d, m, rows, pool: Pool):

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixle_mpi.planning.cuts import Cut
-from mixle_mpi.planning.profile import FLOAT, Held, Load
+from mixle_mpi.planning.profile import FLOAT, Held, Load, Sent, Share
 
 # As in `execution.executor`, which plans cannot import: a test compares them.
-TILE_VALUES = 1 << 17
-TILE_ROWS = 64, 16384
-TILES_A_MESSAGE = 8
+TILE_VALUES = 1 << 18
+TILE_ROWS = 128, 16384
+TILES_A_MESSAGE = 2
 
 
 def tile_rows(scratch: float) -> int:
@@ -27,7 +27,7 @@ def tile_rows(scratch: float) -> int:
 
 def workspace(scratch: float, rows: int, tiles: int) -> float:
     """Bytes of scratch memory of at most `tiles` tiles that are used together; never less for more scratch or rows."""
-    least, most = TILE_ROWS
+    (least, most), scratch = TILE_ROWS, max(scratch, 1.0)
     values = max(min(tiles * TILE_VALUES, min(rows, tiles * most) * scratch), min(rows, tiles * least) * scratch)
     return FLOAT * values
 
@@ -45,13 +45,15 @@ class Job:
 
 @dataclass(frozen=True)
 class RangeCost:
-    """Values held, bytes of workspace, E-step FLOPs of an observation in all passes, M-step FLOPs, and float64
-    values of scratch for each row of a tile."""
+    """Values held and sent, bytes of workspace, E-step FLOPs of an observation in all passes, M-step FLOPs, parameter
+    sets of leaves that the busiest owner maximises, and float64 values of scratch for each row of a tile."""
 
     held: Held
+    sent: Sent
     space: float
     e_step: float
     m_step: float
+    maximized: float
     scratch: float
 
 
@@ -72,6 +74,10 @@ def _part(load: Load, owners: int) -> _Part:
     return _Part(load.e_step, held.resident, load.scratch + load.row_scratch, load.m_step(owners), keys)
 
 
+def _times(share: Share, count: float) -> Share:
+    return share._replace(members=share.members * count)
+
+
 class _State:
     """A range of units while it grows."""
 
@@ -81,8 +87,8 @@ class _State:
         self.flops, self.resident, self.scratch, self.m_step = fixed.flops, fixed.resident, fixed.scratch, fixed.m_step
         self.keys: set[str] = {key for key, _ in fixed.keys}
         self.resident += sum(size for _, size in fixed.keys)
-        self.counts: dict[tuple[int, tuple], int] = {}
-        self.m_steps: dict[tuple[int, tuple], float] = {}
+        self.counts: dict[tuple[int, tuple[Share, ...]], int] = {}
+        self.m_steps: dict[tuple[int, tuple[Share, ...]], float] = {}
         self.groups: set[int] = set()
         self.owners: set[int] = set()
 
@@ -122,10 +128,10 @@ class Shards:
 
     # -- what a range costs ------------------------------------------------------------------------
 
-    def _m_step(self, which: tuple[int, tuple], count: int) -> float:
+    def _m_step(self, which: tuple[int, tuple[Share, ...]], count: int) -> float:
         """M-step FLOPs of `count` units of a group, of which the others of its banks are held by everyone."""
         owners, other = self.job.owners, self._elsewhere[which[0]]
-        return sum((-(-n * (count + other) // owners) - -(-n * other // owners)) * c for n, c in which[1])
+        return sum((_times(b, count + other).of(owners) - _times(b, other).of(owners)) * b.flops for b in which[1])
 
     def _add(self, state: _State, at: int, count: int) -> None:
         """Add `count` units of segment `at` to a range."""
@@ -195,17 +201,27 @@ class Shards:
     def state(self, a: int, b: int) -> RangeCost:
         """What units a to b cost in detail."""
         state = self._state(a, b)
-        held, keyed = self.cut.fixed.held + self.cut.fixed.shared, dict(self.cut.fixed.keyed)
+        fixed = self.cut.fixed
+        held, keyed, sent = fixed.held + fixed.shared, dict(fixed.keyed), fixed.sent + fixed.together
+        maximized = fixed.maximized(self.job.owners)
         at, left = bisect.bisect_right(self._ends, a), a
         while left < b:
             end, load = min(b, self._ends[at]), self.cut.segments[at].load
-            held, keyed = held + load.held * (end - left), keyed | load.keyed
+            held, sent, keyed = held + load.held * (end - left), sent + load.sent * (end - left), keyed | load.keyed
             left, at = end, at + 1
         for load in [*(self.cut.groups[g] for g in state.groups), *(self.cut.owners[o] for o in state.owners)]:
             held, keyed = held + load.held + load.shared, keyed | load.keyed
+            maximized += load.maximized(self.job.owners)
+        for load in [*self.cut.groups, *(self.cut.owners[o] for o in state.owners)]:  # all have what groups share
+            sent = sent + load.sent + load.together
+        for which, count in state.counts.items():
+            other, owners = self._elsewhere[which[0]], self.job.owners
+            maximized += sum((_times(b, count + other).of(owners) - _times(b, other).of(owners)) * b.leaves
+                             for b in which[1])  # fmt: skip
         m_step = state.m_step + sum(state.m_steps.values())
         space = workspace(state.scratch, self.job.rows, self._tiles)
-        return RangeCost(sum(keyed.values(), held), space, self.job.passes * state.flops, m_step, state.scratch)
+        return RangeCost(sum(keyed.values(), held), sent, space, self.job.passes * state.flops, m_step, maximized,
+                         state.scratch)  # fmt: skip
 
     # -- Ranges ------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.clock import AXES, LOOP, PHASES, Clock
 from mixle_mpi.execution.result import Result
+from mixle_mpi.report.prediction import lines as comparison_lines
+from mixle_mpi.report.prediction import measured, predicted
 
 WORK = ("score", "accumulate", "search", "m_step")  # phases in which a rank of the loop waits for nobody
 NOTABLE = 0.05  # share of the time spent waiting below which nothing is to be gained
@@ -28,6 +30,8 @@ class OwnRecord:
     payload: dict[str, dict[str, int]]
     kernels: int
     peak_bytes: int = 0
+    typical: dict[str, float] = field(default_factory=dict)
+    resident: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,10 @@ class Row:
 
 
 class Accounting:
-    """The records of all ranks, in rank order."""
+    """The records of all ranks of the grid, in its order; `idle` ranks count in core-hours only."""
 
-    def __init__(self, records: list[OwnRecord], result: Result, threads: int):
-        self.records, self.result, self.threads = records, result, threads
+    def __init__(self, records: list[OwnRecord], result: Result, threads: int, idle: int = 0):
+        self.records, self.result, self.threads, self.idle = records, result, threads, idle
         self.wall = sum(r.wall for r in records) / len(records)
 
     @property
@@ -93,8 +97,21 @@ class Accounting:
             "rows_per_second": rate,
             "rows_per_core_second": rate / cores,
             "iterations_per_hour": 3600.0 * passes / loop,
-            "core_hours": cores * max(r.wall for r in self.records) / 3600.0,
+            "core_hours": (len(self.records) + self.idle) * self.threads * max(r.wall for r in self.records) / 3600.0,
         }
+
+    def comparison(self) -> dict[str, dict]:
+        """What was predicted, where there was a plan, and what was measured, see `report.prediction`."""
+        found = measured([r.typical for r in self.records], [r.payload for r in self.records],
+                         [r.peak_bytes for r in self.records])  # fmt: skip
+        plan = self.result.plan
+        if plan is None:
+            return {"measured": found}
+        passes = max(r.counts["passes"] for r in self.records)
+        ended = self.result.starts
+        m_steps = sum(s["n_iter"] for s in ended) if ended else self.result.n_iter
+        resident = max(r.resident for r in self.records)
+        return {"predicted": predicted(plan, passes, m_steps, resident), "measured": found}
 
     def lines(self, crowded: bool) -> list[str]:
         """The table, the imbalance with what to do about it, and the performance."""
@@ -117,6 +134,9 @@ class Accounting:
         if any(made):
             by = sum(n > 0 for n in made)
             lines.append(f"{sum(made)} kernels compiled on {by} of {len(made)} ranks; the next run loads them")
+        beside = self.comparison()
+        if "predicted" in beside:
+            lines += comparison_lines(beside["predicted"], beside["measured"])
         if len(self.records) > 1:
             lines.append(self._imbalance_line(crowded))
         p = self.performance()
@@ -172,6 +192,7 @@ class Accounting:
                 "kernels_compiled": [r.kernels for r in self.records],
                 "peak_bytes": [r.peak_bytes for r in self.records],
             },
+            **self.comparison(),
             "counts": {
                 **{name: [r.counts[name] for r in self.records] for name in self.records[0].counts},
                 "payload": {
@@ -189,12 +210,12 @@ def excess(work: list[float]) -> float:
     return max(work) / mean - 1.0 if mean > 0 else 0.0
 
 
-def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int], threads: int) -> Accounting:
-    """The accounting of a fit that ended, the same on every rank. Collective."""
+def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int] | None, threads: int) -> Accounting:
+    """The accounting of a fit that ended, the same on every rank; `coords` are None on an idle one. Collective."""
     from mixle_mpi.kernels.compiling import kernels_compiled
 
     sent = {phase: list(by_axis.values()) for phase, by_axis in clock.traffic.items()}
-    own = OwnRecord(
+    own = None if coords is None else OwnRecord(
         coords,
         wall=clock.total(),
         seconds=clock.seconds(),
@@ -205,5 +226,8 @@ def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int], 
         payload={axis: asdict(traffic) for axis, traffic in result.payload.items()},
         kernels=kernels_compiled(),
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux counts in KiB
-    )
-    return Accounting(world.allgather(own), result, threads)
+        typical=clock.typical(),
+        resident=clock.resident,
+    )  # fmt: skip
+    records = sorted((r for r in world.allgather(own) if r is not None), key=lambda r: r.coords)
+    return Accounting(records, result, threads, world.size - len(records))

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from mixle_mpi.execution.memory_limit import cgroup_limit, physical_memory
+from mixle_mpi.execution.processor import cpu_model
 from mixle_mpi.report.versions import versions
 
 SCHEDULER = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS",
              "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")  # fmt: skip
 MEMORY = ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU")  # MB
-CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-NO_LIMIT = 1 << 60  # a limit that a version 1 cgroup writes where there is none
 
 
 def environment(world, threads: int) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def environment(world, threads: int) -> dict[str, Any]:
         "affinity": len(os.sched_getaffinity(0)),
         "cores": os.cpu_count() or 1,
         "threads": threads,
-        "memory_limit": memory_limit(),
+        "memory_limit": cgroup_limit(),
     }
     everyone = world.allgather(own)
     ranks = Counter(p["host"] for p in everyone)
@@ -46,7 +46,7 @@ def environment(world, threads: int) -> dict[str, Any]:
         "cores": [p["cores"] for p in everyone],
         "threads": [p["threads"] for p in everyone],
         "memory": {
-            "total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "total": physical_memory(),
             "limit": min((p["memory_limit"] for p in everyone if p["memory_limit"] is not None), default=None),
         } | {name: os.environ[name] for name in MEMORY if name in os.environ},
         "scheduler": {name: os.environ[name] for name in SCHEDULER if name in os.environ},
@@ -121,22 +121,3 @@ def mpi() -> dict[str, Any] | None:
     from mixle_mpi.execution.grid import mpi_facts
 
     return mpi_facts()
-
-
-def cpu_model() -> str | None:
-    """The processor's name as Linux gives it."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or None
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    return names[0] if names else None
-
-
-def memory_limit() -> int | None:
-    """Bytes that this process' control group may use, None without a limit."""
-    for path in CGROUPS:
-        if os.path.exists(path):
-            text = Path(path).read_text().strip()
-            return int(text) if text.isdigit() and int(text) < NO_LIMIT else None
-    return None

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mixle_mpi import __version__
+from mixle_mpi.execution.choose import Choice
 from mixle_mpi.execution.result import Iteration, Result
+from mixle_mpi.planning.describe import table
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines
@@ -45,15 +47,38 @@ def warn_crowded(found: dict[str, Any]) -> None:
         warnings.warn(nodes[0] + (f", and {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""))
 
 
-def begun_lines(settings: dict, shape: tuple[int, int]) -> list[str]:
-    """What is fitted to what."""
-    d, m = shape
+def begun_lines(settings: dict, shape: tuple[int, int] | None) -> list[str]:
+    """What is fitted to what, and on which grid if that was asked for."""
     model = settings["model"]
     number = model.get("components")
     of = f" of {number if isinstance(number, int) else len(number)} components" if number else ""
     path = settings["data"]["path"]
     data = f"{shown(path[0])} and {len(path) - 1} more" if isinstance(path, list) else shown(path)
-    return [f"fitting a {model['type']}{of} to {data} on a {d} x {m} grid"]
+    on = "" if shape is None else f" on a {shape[0]} x {shape[1]} grid"
+    return [f"fitting a {model['type']}{of} to {data}{on}"]
+
+
+def choice_lines(choice: Choice) -> list[str]:
+    """Which grid, and why; with what was measured where grids were tried. Nothing of one that was asked for."""
+    if choice.how == "asked":
+        return []
+    d, m = choice.shape
+    lines = []
+    if choice.tried:
+        rows = [["grid tried", "cut", "predicted s", "measured s"]]
+        for of in choice.tried:
+            cut = "-" if of["cut"] is None else of["cut"] or "the root"
+            numbers = ("-" if of[k] is None else f"{of[k]:.3g}" for k in ("predicted", "measured"))
+            rows.append([f"{of['grid'][0]} x {of['grid'][1]}", cut, *numbers])
+        lines += table(rows[0], rows[1:])
+    why = "" if choice.plan is None else choice.plan.rationale
+    if choice.how == "kept":
+        why = "Kept from the checkpoint."
+    if choice.how == "tuned":
+        why = f"The fastest of {len(choice.tried)} that were measured."
+    idle = f", {choice.idle} idle" if choice.idle else ""
+    cut = f", cut at {choice.cut or 'the root'}" if m > 1 else ""
+    return [*lines, f"grid {d} x {m} of {plural(choice.ranks, 'rank')}{idle}{cut}: {why[:1].lower()}{why[1:]}"]
 
 
 class Progress:

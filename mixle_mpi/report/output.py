@@ -176,12 +176,12 @@ class Output:
             self.place.rmdir()
             self.place = self.directory
 
-    def failed(self, message: str, fit: dict, grid: tuple[int, int], exit_code: int) -> None:
-        """Write `result.json` of a fit that failed; an old result keeps its place."""
+    def failed(self, message: str, fit: dict, plan: dict[str, Any], exit_code: int) -> None:
+        """Write `result.json` of a fit that failed on a grid, `Choice.as_data`; an old result keeps its place."""
         found: dict[str, Any] = {
             "status": "failed", "converged": False, "message": message, "log_likelihood": None, "history": [],
             "n_iter": 0, "n_rows": None, "n_parameters": None, "bic": None, "aic": None,
-            "grid": list(grid), "cut": fit.get("cut"), "seconds": {}, "bytes": {},
+            "grid": plan["grid"], "cut": plan["cut"], "plan": plan, "seconds": {}, "bytes": {},
         }  # fmt: skip
         lines = []
         if self._metrics is not None:

@@ -19,7 +19,8 @@ def cold_start(mpirun, directory: Path, ranks: int = 8) -> dict:
     """A fit of the demo on ranks of one node with an empty cache; what its result says of the compilation."""
     cache = directory / "cache"
     shutil.rmtree(cache, ignore_errors=True)
-    run = mpirun(ranks, FIT, timeout=150, cwd=directory, environment={"NUMBA_CACHE_DIR": str(cache)})
+    words = [*FIT, "--grid", f"{ranks}x1"]
+    run = mpirun(ranks, words, timeout=150, cwd=directory, environment={"NUMBA_CACHE_DIR": str(cache)})
     assert run.code == 0, run.err
     assert "Traceback" not in run.err
     assert list(cache.rglob("*.nbc")), "nothing was cached"

@@ -32,7 +32,7 @@ def lines(text: str, start: str) -> list[str]:
 )
 def test_an_error_on_a_rank_ends_all_with_one_traceback(mpirun, tmp_path, where, function, ranks, error):
     """P01, with no help from the launcher's command line."""
-    words = [RAISE_ON, where, function, ranks, error, "--", "--demo", "--out", tmp_path / "out"]
+    words = [RAISE_ON, where, function, ranks, error, "--", "--demo", "--grid", "3x1", "--out", tmp_path / "out"]
     run = mpirun(3, words, timeout=60, cwd=tmp_path)
     gone = time.time()
     raised = [float(t) for t in re.findall(r"RAISED ([\d.]+)", run.err)]
@@ -47,6 +47,7 @@ def test_an_error_on_a_rank_ends_all_with_one_traceback(mpirun, tmp_path, where,
 def test_a_refusal_that_only_one_rank_has_ends_all_too(mpirun, tmp_path):
     """P01: as for any error, and the exit code says what kind it is."""
     words = [RAISE_ON, "mixle_mpi.execution.executor:Executor", "e_step", "1", "OSError", "--", "--demo"]
+    words += ["--grid", "3x1"]
     run = mpirun(3, words, cwd=tmp_path)
     assert time.time() - float(re.findall(r"RAISED ([\d.]+)", run.err)[0]) < 5.0
     assert run.code == 74

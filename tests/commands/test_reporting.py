@@ -19,6 +19,7 @@ from mixle_mpi.execution.result import Result
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.families.gaussian import Gaussian
 from mixle_mpi.models.mixture import Mixture
+from mixle_mpi.planning.resources import Resources
 from mixle_mpi.report.accounting import Accounting, OwnRecord, account, excess
 
 FIT = ["-m", "mixle_mpi.fit", "--demo", "--every", "10", "--out", "out"]
@@ -74,8 +75,10 @@ def test_what_is_sent_is_in_the_table(mpirun, tmp_path):
     assert phases["model_axis"]["bytes"] == sum(payload["model"]["bytes"]) and phases["model_axis"]["bytes"] > 0
     assert phases["model_axis"]["bytes"] >= passes * 2 * 2 * 344 * 8
     assert phases["data_axis"]["bytes"] == sum(payload["data"]["bytes"])
-    assert payload["data"]["bytes"][0] == passes * found["bytes"]["statistics"]
-    assert payload["data"]["messages"] == [passes] * 4
+    assert payload["data"]["messages"] == [2 * passes + found["n_iter"]] * 4  # dealt and summed; gathered
+    for axis, sums in found["predicted"]["payload"].items():
+        assert sums == found["measured"]["payload"][axis]
+        assert sums == {what: sum(payload[axis][what]) for what in ("messages", "bytes")}
     assert phases["wait"]["bytes"] == sum(payload["world"]["bytes"]) == 4 * passes * 48
     assert all(sum(payload[axis]["objects"]) == 0 for axis in payload)  # P03: nothing is pickled in the loop
     assert found["counts"]["rows"] == [passes * 172] * 4
@@ -159,6 +162,25 @@ def test_the_environment_is_kept_and_printed(mpirun, python, tmp_path):
     ]  # fmt: skip
     assert "not started" in alone.out and "SLURM_JOB_ID 77" in alone.out and "SLURM_MEM_PER_NODE 4000" in alone.out
     assert alone.out.splitlines()[0].startswith("mixle_mpi  0.")
+
+
+def test_the_measured_machine_is_printed_and_written(mpirun, python, tmp_path):
+    kept = {"MIXLE_MPI_CACHE": str(tmp_path / "cache")}
+    run = mpirun(2, ["-m", "mixle_mpi.info", "--machine", "m.toml"], cwd=tmp_path, environment=kept, timeout=90)
+    assert run.code == 0, run.err
+    names = [line[:10].rstrip() for line in run.out.splitlines()]
+    assert names[9:] == ["measured", "computing", "throughput", "within", "between", "rank has"]
+    assert "GFLOP/s" in run.out and "us a message" in run.out and "GiB of memory" in run.out
+    machine = Resources.from_file(tmp_path / "m.toml")
+    assert len(machine.devices) == 2 and machine.flops_per_second > 1e7 and machine.bandwidth_within > 1e4
+    assert machine.devices[0].memory_bytes > 2**24 and machine.latency_between is None
+    alone = python("-m", "mixle_mpi.info", "--calibrate", "--json", cwd=tmp_path, environment=kept)
+    assert alone.code == 0, alone.err
+    found = json.loads(alone.out)["measured"]
+    assert found["throughputs"] == [1.0] and found["latency_within"] is None and not found["kept"]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    lost = python("-m", "mixle_mpi.info", "--machine", "no/where.toml", cwd=tmp_path, environment=kept)
+    assert lost.code == 74 and "no/where.toml: No such file" in lost.err and "Traceback" not in lost.err
 
 
 def test_info_does_not_load_mpi_alone(python):

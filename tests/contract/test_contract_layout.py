@@ -74,12 +74,6 @@ def test_rows_of_a_matrix_are_contiguous():
     assert views["mean"][1] == 5 and np.array_equal(views["cov"][1], [[6, 7], [8, 9]])
 
 
-def test_shared_parameters_are_those_of_rows_that_are_not_exclusive():
-    layout = Layout(TOY)
-    assert layout.shared_params().tolist() == [18, 19, 20]  # the second row of "b"
-    assert Layout(TOY[:1]).shared_params().size == 0
-
-
 def test_two_matrices_of_one_name_are_refused():
     with pytest.raises(ValueError, match="'a'"):
         Layout([TOY[0], TOY[0]])

@@ -7,7 +7,7 @@ import pytest
 from workload import rows, trees
 
 from mixle_mpi import Gaussian, Laplace, Mixture, Poisson, Record
-from mixle_mpi.contract.blocks import shard_rows
+from mixle_mpi.contract.blocks import shard_rows, unit_range
 from mixle_mpi.contract.family import Family
 from mixle_mpi.execution.axis import Alone, Traffic
 from mixle_mpi.execution.em import fit
@@ -28,14 +28,20 @@ def run(shape, model, cut=None, data=None):
 
 @pytest.mark.parametrize("shape", [(2, 1), (3, 1), (1, 2), (2, 2), (1, 5), (3, 2)])
 def test_a_cut_mixture_sends_statistics_headers_and_pairs(shape):
-    """Data axis: statistics a pass; world: the header; model axis: (maximum, sum) of each row."""
+    """Data axis: statistics a pass, own parameters an M-step; world: the header; model axis: (maximum, sum) a row."""
     model = Mixture(Gaussian(), 5)
     data = np.random.default_rng(0).normal(size=N)
-    for (d, _m), result in run(shape, model, data=data):
+    for (d, m), result in run(shape, model, data=data):
         start, stop = shard_rows(d, shape[0], N)
         sent = result.payload
         wide, deep = shape[0] > 1, shape[1] > 1
-        assert sent["data"] == Traffic(PASSES * wide, PASSES * wide * result.statistics_bytes)
+        held = np.diff(unit_range(m, shape[1], 5))[0]
+        own = np.diff(unit_range(d, shape[0], int(held)))[0]
+        assert result.statistics_bytes == 8 * (held * 4 + 1)
+        assert result.counts.maximized == ITERATIONS * own
+        gathered = ITERATIONS * own * 3 * 8  # mean, variance, weight
+        assert sent["data"] == Traffic((2 * PASSES + ITERATIONS) * wide,
+                                       wide * (PASSES * result.statistics_bytes + gathered))  # fmt: skip
         assert sent["world"] == Traffic(PASSES, PASSES * HEADER)
         pairs = PASSES * 2 * 1 * (stop - start) * 8
         assert sent["model"].bytes == deep * pairs
@@ -90,7 +96,7 @@ def test_densities_are_evaluated_once_each(name, shape):
 def chosen(model, grid):
     from mixle_mpi.execution.em import chosen_cut
 
-    return chosen_cut(model, grid, None)
+    return chosen_cut(model, grid.shape, None)
 
 
 def test_tiles_are_counted_and_share_messages():

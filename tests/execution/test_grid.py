@@ -12,8 +12,8 @@ from mixle_mpi import DataError, Exponential, Gaussian, Mixture, ModelError, Poi
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.execution.axis import Alone, checked
 from mixle_mpi.execution.em import fit
-from mixle_mpi.execution.executor import reduce_partials
 from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.partials import reduce_partials
 from mixle_mpi.execution.threads import run_on_threads
 
 DATA = rows()

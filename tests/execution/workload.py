@@ -110,8 +110,12 @@ def trees() -> dict[str, tuple]:
 
 
 def difference(result, reference) -> tuple[float, float]:
-    """Largest difference of the histories, relative to max(|L|, N), and of the parameters in encoded units."""
-    assert len(result.history) == len(reference.history)
+    """Largest difference of the histories, relative to max(|L|, N), and of the parameters in encoded units.
+
+    Both infinite when one fit ended before the other.
+    """
+    if len(result.history) != len(reference.history):
+        return np.inf, np.inf
     scale = max(abs(reference.history[-1]), reference.n_rows)
     levels = np.max(np.abs(np.array(result.history) - reference.history)) / scale
     theta, expected = result.model.state.theta, reference.model.state.theta

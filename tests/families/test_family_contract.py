@@ -132,6 +132,7 @@ def test_maximize_is_a_maximum(example):
             new = in_users_units(node, fields_of(run, theta))
             return float(weights @ example.expected(in_users_units(node, old), new, data))
         run.theta[:] = theta
+        run.publish()
         return passed(run, possible=False) + run.log_prior()
 
     top = objective(best)

@@ -51,6 +51,7 @@ class Sums:
         self.row_flops: dict = {}
         self.members: dict = defaultdict(int)
         self.m_step: dict = {}
+        self.everywhere: dict = {}
         self.held: dict = {}
         self.scratch = 0.0
         self.row_scratch: dict = {}
@@ -64,14 +65,16 @@ class Sums:
             self.row_scratch[bank] = rows * cost.scratch_row
         self.members[bank] += copies
         self.m_step[bank] = cost.m_step.flops
+        self.everywhere[bank] = cost.everywhere or bool(key)  # no data shard maximises a part of it only
         name = ("key", *key) if key else ("place", place)
-        self.held[name] = tuple(copies * v for v in (cost.params, cost.stats, cost.kernel))
+        self.held[name] = tuple(copies * v for v in (cost.params, cost.stats, cost.kernel + cost.packed))
         if cost.shared_params or cost.shared_stats:
             self.held["shared", group, bank] = cost.shared_params, cost.shared_stats, 0
 
     def total(self, rows: int, owners: int, passes: float, row_bytes: float, tiles: int) -> tuple[float, float]:
         e_step = self.flops + sum(self.row_flops.values())
-        m_step = sum(math.ceil(n / owners) * self.m_step[bank] for bank, n in self.members.items())
+        m_step = sum(math.ceil(n / (1 if self.everywhere[bank] else owners)) * self.m_step[bank]
+                     for bank, n in self.members.items())  # fmt: skip
         values = sum(2 * p + s + k for p, s, k in self.held.values())
         scratch = self.scratch + sum(self.row_scratch.values())
         return passes * rows * e_step + m_step, 8 * values + workspace(scratch, rows, tiles) + rows * row_bytes
@@ -92,6 +95,7 @@ def shard_sums(model, pattern: str | None, a: int, b: int) -> Sums:
         elif key:
             here = (key[0], path[len(key[1]) :])
         sums.add(cost, bank, path, group, here, rows)
+        sums.flops += rows * cost.cut.flops * cut
         count = b - a if cut else node.decomposition().num_units
         if cost.unit is not None and count:
             sums.add(cost.unit, (*bank, "unit"), f"{path}#unit", group, here and (*here, "unit"), rows, count)

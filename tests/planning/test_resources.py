@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from mixle_mpi import DeviceSpec, Gaussian, Mixture, ModelError, Resources, balance_plan
 from mixle_mpi.contract.decomposition import ReductionOp
 from mixle_mpi.planning.coupling import axis_bytes, data_axis_seconds, hops, model_axis_seconds, network_of
+from mixle_mpi.planning.grids import pools_of
 from mixle_mpi.planning.machine import parse_bytes
+from mixle_mpi.planning.profile import Sent
 
 MACHINES = Path(__file__).parents[2] / "slurm" / "machines"
 
@@ -44,6 +47,14 @@ def test_files_there_and_back(tmp_path, suffix):
     found = Resources.from_file(tmp_path / f"u.{suffix}")
     assert [(d.memory_bytes, d.throughput) for d in found.devices] == [(None, 1.0)] * 3
     assert found.latency_within is None
+
+
+def test_the_ranks_of_a_node_are_together_in_the_file(tmp_path):
+    cyclic = Resources(tuple(DeviceSpec(f"rank{r}", memory_bytes=10**9, node="ab"[r % 2]) for r in range(8)))
+    cyclic.to_file(tmp_path / "m.toml")
+    devices = Resources.from_file(tmp_path / "m.toml").devices
+    assert [d.node for d in devices] == ["node0"] * 4 + ["node1"] * 4
+    assert {d.memory_bytes for d in devices} == {10**9}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +125,7 @@ def test_unknown_networks_cost_nothing_and_known_ones_by_message_and_byte():
     assert model_axis_seconds(net, 4, 480, 1) == pytest.approx(2e-6 + 480e-9)
     assert model_axis_seconds(net, 1, 480, 1) == 0.0
     # 100 statistics and 50 parameters, three quarters of which move; two reductions and the header
-    assert data_axis_seconds(net, 4, 1, 100, 50) == pytest.approx(8e-6 + 900e-9)
+    assert data_axis_seconds(net, 4, 1, Sent(dealt=100, gathered=50)) == pytest.approx(6e-6 + 900e-9)
 
 
 def test_a_slow_network_makes_plans_smaller():
@@ -130,6 +141,31 @@ def test_throughputs_share_the_rows():
     plan = balance_plan(Gaussian(), Resources.from_specs(devices), n_data=6_000_000)
     rows = plan.extra["rows"]
     assert plan.data_parallel == 3 and rows[1] - rows[0] == pytest.approx(4_000_000, rel=1e-3)
+
+
+def cyclic(throughput=lambda rank: 1.0, nodes=2) -> Resources:
+    """Eight ranks dealt to nodes in turn."""
+    devices = [DeviceSpec(f"rank{r}", throughput=throughput(r), node=f"n{r % nodes}") for r in range(8)]
+    return Resources.from_specs(devices)
+
+
+def test_model_groups_stay_on_a_node():
+    """Ranks are placed on two nodes in turn, and messages between nodes are slow."""
+    resources = dataclasses.replace(cyclic(), latency_within=1e-6, bandwidth_within=2e9,
+                                    latency_between=1e-3, bandwidth_between=1e7)  # fmt: skip
+    plan = balance_plan(Mixture(Gaussian(), 1_000_000), resources, n_data=100_000)
+    assert (plan.data_parallel, plan.model_parallel) == (2, 4)
+    assert plan.extra["devices"].tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_devices_are_taken_fastest_first_then_node_by_node_then_by_rank():
+    def order(resources):
+        return [pool.numbers.tolist() for pool in pools_of(resources)]
+
+    assert order(cyclic()) == [[0, 2, 4, 6, 1, 3, 5, 7]]
+    assert order(cyclic(nodes=3)) == [[0, 3, 6, 1, 4, 7, 2, 5]]
+    assert order(cyclic(lambda r: 2.0 if r in (3, 6, 7) else 1.0)) == [[6, 3, 7, 0, 2, 4, 1, 5]]
+    assert order(Resources.local(4)) == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("rows", [0, -1, True, 2.5])

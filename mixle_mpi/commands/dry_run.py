@@ -1,0 +1,45 @@
+"""`fit --dry-run`: the plan of a fit from its run file and its data, without fitting."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mixle_mpi.commands.ending import DONE, TOO_BIG, say
+from mixle_mpi.commands.plan import machine_of
+from mixle_mpi.contract.errors import ModelError
+
+OPTIONS = ("ranks", "machine", "ranks_per_node", "memory")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raise ModelError for options that only a dry run has."""
+    for name in OPTIONS:
+        if vars(options)[name] is not None and not options.dry_run:
+            raise ModelError(f"--{name.replace('_', '-')} says what a dry run plans for: it needs --dry-run")
+
+
+def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
+    """Read and check the data, plan for the ranks that options say, and print; the exit code. Collective."""
+    from mixle_mpi.data.table import on_first
+    from mixle_mpi.execution.load import parse_grid, read
+    from mixle_mpi.planning.balance import plan_grid, plan_on
+    from mixle_mpi.planning.describe import lines
+
+    resources, *_ = machine_of(options)
+    asked, data = settings["fit"], settings["data"]
+    path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
+    found = read(path, model, world, weights=data.get("weight"), warn=True)
+    shape, rows = parse_grid(asked["grid"]), max(found.total, 1)
+
+    def planned():
+        if shape is None:
+            return plan_grid(found.model, resources, n_data=rows, nested=False, cut=asked.get("cut"))
+        if shape[0] * shape[1] != len(resources.devices):
+            raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
+        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=asked.get("cut", ""))
+
+    plan = on_first(world, planned)
+    if world.rank == 0:
+        say("\n".join(lines(plan, found.model, resources, {}, str(options.run_file or "the demo"))))
+    return DONE if plan.fits else TOO_BIG

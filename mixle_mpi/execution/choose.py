@@ -1,0 +1,215 @@
+"""Which grid a fit runs on: the one that was asked for, the one of the checkpoint, or what the planner finds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mixle_mpi.contract.errors import MemoryLimitError, ModelError
+from mixle_mpi.contract.family import Family
+from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.work import CALL_SECONDS
+from mixle_mpi.data.table import on_first
+from mixle_mpi.execution.axis import Axis
+from mixle_mpi.execution.grid import MpiAxis, check_shape, measured_resources
+from mixle_mpi.execution.load import Coords
+from mixle_mpi.execution.shard import check_cut, cut_paths
+from mixle_mpi.models.composite import Record
+from mixle_mpi.models.optional import Optional
+from mixle_mpi.planning.balance import BalancePlan, plan_grid, plan_on, plan_shape
+from mixle_mpi.planning.resources import Resources
+from mixle_mpi.planning.shards import even_bounds
+
+FIRST = 0  # the rank that looks at the clock, writes and prints is at (0, 0) of every grid, as loop and reports expect
+MOST_TRIED = 4  # grids that are measured
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The grid of a fit, the same on every rank.
+
+    Attributes
+    ----------
+    devices : D rows of M ranks; the others, of `ranks`, are idle
+    cut, bounds, row_bounds : the nodes that are cut, and the borders of units and of rows, None for even ones
+    how : "asked", "auto", "kept" (from a checkpoint) or "tuned"
+    plan : what is predicted; None for a cut that the planner does not know
+    tried : grid, cut, predicted and measured seconds an iteration of each grid that was measured
+    """
+
+    devices: tuple[tuple[int, ...], ...]
+    ranks: int
+    cut: str | None
+    bounds: tuple[int, ...] | None
+    row_bounds: tuple[int, ...] | None
+    how: str
+    plan: BalancePlan | None
+    tried: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.devices), len(self.devices[0])
+
+    @property
+    def idle(self) -> int:
+        return self.ranks - len(self.devices) * len(self.devices[0])
+
+    @property
+    def coords(self) -> Coords:
+        """Of each rank, None for one that is idle."""
+        found: Coords = [None] * self.ranks
+        for d, row in enumerate(self.devices):
+            for m, rank in enumerate(row):
+                found[rank] = d, m
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        kept = ("devices", "ranks", "cut", "bounds", "row_bounds", "how")
+        return {name: value for name, value in vars(self).items() if name in kept}
+
+    def as_data(self) -> dict[str, Any]:
+        """What `result.json` tells of it."""
+        found = {"grid": list(self.shape), "ranks": self.ranks, "idle": self.idle, "cut": self.cut, "how": self.how,
+                 "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried)}  # fmt: skip
+        if self.plan is None:
+            return found | {"rationale": None, "seconds": None, "bytes": None}
+        return found | {"rationale": self.plan.rationale} | {k: self.plan.extra[k] for k in ("seconds", "bytes")}
+
+
+def resources_of(world: Axis) -> Resources:
+    """The ranks as devices: measured, or kept from when they were; one process alone is not. Collective."""
+    return measured_resources() if isinstance(world, MpiAxis) and world.size > 1 else alone(world.size)
+
+
+def alone(workers: int) -> Resources:
+    """The devices of one process, as fast as the machine on which costs were measured."""
+    return dataclasses.replace(Resources.local(workers), call_seconds=CALL_SECONDS)
+
+
+def choose(
+    model: Node, total: int, world: Axis, resources: Resources, *, shape: tuple[int, int] | None = None,
+    cut: str | None = None, kept: dict[str, Any] | None = None,
+) -> Choice:  # fmt: skip
+    """The grid for so many rows of a bound model. Collective; rank 0 plans.
+
+    Parameters
+    ----------
+    shape : D and M; None leaves them, and the cut, to the planner, or to `kept`
+    cut : path of the nodes to cut where M > 1
+    kept : what a checkpoint has of the grid before, `Choice.record`
+
+    Raises
+    ------
+    MemoryLimitError
+        When what a rank would hold exceeds its memory.
+    ModelError
+    """
+    return on_first(world, lambda: _chosen(model, max(total, 1), resources, shape, cut, kept))
+
+
+def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, kept) -> Choice:
+    ranks = len(resources.devices)
+    if cut is not None:
+        check_cut(model, cut)
+    choice = None
+    if shape is not None:
+        choice = _asked(model, n, resources, shape, chosen_cut(model, shape, cut))
+    elif kept is not None and kept["ranks"] == ranks and (cut is None or kept["cut"] in (None, cut)):
+        choice = _kept(model, n, resources, kept)
+    if choice is None:
+        plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model), cut=cut, first=FIRST)
+        choice = choice_of(plan, ranks)
+    if choice.plan is not None and not choice.plan.fits:
+        raise MemoryLimitError(choice.plan.rationale)
+    return choice
+
+
+def _asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
+    """The grid that was asked for, of all ranks in order, every border even."""
+    check_shape(*shape, len(resources.devices))
+    devices = tuple(map(tuple, np.arange(len(resources.devices)).reshape(shape).tolist()))
+    try:
+        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model))
+    except ModelError:  # unlike nodes that a path with a star cuts alike can be run, but not planned
+        plan = None
+    return Choice(devices, len(resources.devices), cut, None, None, "asked", plan)
+
+
+def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Choice | None:
+    """The grid of a checkpoint; None where it was asked for, or does not suit this model and these rows."""
+    if kept["how"] == "asked":
+        return None
+    devices = tuple(map(tuple, kept["devices"]))
+    bounds, rows = (None if kept[k] is None else tuple(kept[k]) for k in ("bounds", "row_bounds"))
+    try:
+        plan = plan_on(model, resources, n_data=n, shape=(len(devices), len(devices[0])), cut=kept["cut"],
+                       bounds=bounds, rows=rows, devices=devices, given=observed(model))  # fmt: skip
+    except ModelError:  # it is the checkpoint of another run: where the fit goes on it is refused by name
+        return None
+    return Choice(devices, kept["ranks"], kept["cut"], bounds, rows, "kept", plan)
+
+
+def choice_of(plan: BalancePlan, ranks: int, how: str = "auto") -> Choice:
+    """The choice that a plan is."""
+    extra, m = plan.extra, plan.model_parallel
+    devices = tuple(tuple(int(rank) for rank in row) for row in extra["devices"])
+    even = m == 1 or extra["bounds"] == even_bounds(extra["bounds"][-1], m)
+    rows = None if extra["rows"] is None else tuple(int(row) for row in extra["rows"])
+    cut = extra["cut"] if m > 1 else None
+    return Choice(devices, ranks, cut, None if even else tuple(extra["bounds"]), rows, how, plan)
+
+
+def alternatives(choice: Choice, model: Node, total: int, resources: Resources) -> list[Choice]:
+    """The planner's choice, and runner-ups of other shapes that fit, one of which is the whole model on all ranks."""
+    found, n = [choice], max(total, 1)
+    if choice.plan is None or choice.how != "auto":
+        return found
+    others = [((r["data_parallel"], r["model_parallel"]), r["cut"]) for r in choice.plan.extra["runner_ups"]]
+    everyone = (min(choice.ranks, n), 1), None
+    for k, (shape, cut) in enumerate([*others, everyone]):
+        room = MOST_TRIED - (k < len(others) and all(c.shape != everyone[0] for c in found))
+        if len(found) < room and all(c.shape != shape for c in found):
+            plan = plan_shape(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model), first=FIRST)
+            found += [choice_of(plan, choice.ranks)] if plan.fits else []
+    return found
+
+
+def observed(model: Node) -> dict[str, dict[str, float]]:
+    """Which share of its rows a bound model scores below an `Optional`, by the field around it.
+
+    Leaves that may be missing are worked out in all rows.
+    """
+    shares: dict[str, list[float]] = {}
+
+    def visit(node: Node, name: str) -> None:
+        if isinstance(node, Optional):
+            seen = node.first_leaf().encoding
+            rows = seen.observed + seen.missing
+            share = 1.0 if isinstance(node.of, Family) or not rows else seen.observed / rows
+            shares.setdefault(name, []).append(share)
+        for role, child in node.roles():
+            visit(child, role if isinstance(node, Record) else name)
+
+    visit(model, "")
+    return {"observed": {name: sum(found) / len(found) for name, found in shares.items()}}
+
+
+def chosen_cut(model: Node, shape: tuple[int, int], cut: str | None) -> str | None:
+    """The path to cut: the one that was asked for, else the first in tree order. Raises ModelError."""
+    if cut is not None:
+        return check_cut(model, cut)
+    if shape[1] == 1:
+        return None
+    paths = cut_paths(model)
+    if not paths:
+        raise ModelError(f"grid {shape[0]} x {shape[1]}: no node of this model can be cut; use M = 1")
+    return paths[0]
+
+
+def tuned(choice: Choice, tried: list[dict[str, Any]]) -> Choice:
+    """The choice with what was measured of it and of others."""
+    return dataclasses.replace(choice, how="tuned", tried=tuple(tried))

@@ -1,0 +1,29 @@
+"""What crosses the model axis: partial values of several tiles in one message."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.execution.axis import Axis
+from mixle_mpi.kernels.normalise import fold
+
+
+def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
+    """The reduced values of partials that all model shards have, in the same order. Collective.
+
+    One message for all. LOGSUMEXP folds (maximum, scaled sum) pairs in rank order, so that every rank
+    gets the same bits.
+    """
+    how = partials[0].reduction
+    shapes = [p.values.shape for p in partials]
+    flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
+                           for p in partials], axis=1)  # fmt: skip
+    if how is ReductionOp.SUM:
+        model.allreduce(flat)
+    elif how is ReductionOp.LOGSUMEXP:
+        fold(model.allgather_array(flat), flat)
+    else:
+        raise ValueError(f"no reduction is known for {how}")
+    sizes = np.cumsum([p.values.size // len(flat) for p in partials])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, sizes, axis=1), shapes)]

@@ -1,0 +1,100 @@
+"""What a plan sends and what its kernels see, counted exactly: to be compared with what a run counts.
+
+What searches for an M-step and nodes of one key send besides is not counted here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from mixle_mpi.contract.blocks import shard_rows
+from mixle_mpi.planning.cuts import Cut
+from mixle_mpi.planning.profile import FLOAT
+from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, tile_rows
+
+HEADER = 6  # float64 values that all ranks agree on once a pass, as in `execution.loop`; a test compares them
+AXES = ("data", "model", "world")
+Sums = dict[str, int]  # messages and bytes
+
+
+def shard_costs(cut: Cut, shards: int, bounds: Sequence[int]) -> list[RangeCost]:
+    """What each model shard costs, for one row of each data shard."""
+    m = len(bounds) - 1
+    ranges = Shards(cut, Job(1, shards, 1.0, 0.0), [1.0] * m, [math.inf] * m)
+    made: dict[tuple[int, int], RangeCost] = {}
+    return [made.setdefault((a, b), ranges.state(a, b)) for a, b in pairwise(bounds)]
+
+
+def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, dict[str, Sums]]:
+    """Messages and bytes that all ranks together give to the collectives of each axis.
+
+    Parameters
+    ----------
+    rows : (D,) of the data shards
+    bounds : (M + 1,) borders of the units
+
+    Returns
+    -------
+    Axis "data", "model" or "world" -> "pass" for each pass over the data and "m_step" for each M-step that is
+    followed by a pass -> "messages", "bytes".
+    """
+    d, m = len(rows), len(bounds) - 1
+    costs = shard_costs(cut, d, bounds)
+    found = {axis: {when: {"messages": 0, "bytes": 0} for when in ("pass", "m_step")} for axis in AXES}
+
+    def give(axis: str, when: str, ranks: int, values: float, messages: float = 1) -> None:
+        if values and messages:
+            found[axis][when]["messages"] += round(ranks * messages)
+            found[axis][when]["bytes"] += round(FLOAT * values)
+
+    if d > 1:
+        for cost in costs:
+            sent = cost.sent
+            for values in (sent.dealt, sent.summed, sent.bounds, sent.pooled):
+                give("data", "pass", d, d * values)
+            give("data", "m_step", d, sent.gathered)
+    if m > 1:
+        tile = tile_rows(max(c.scratch for c in costs))
+        for n in rows:
+            calls = math.ceil(math.ceil(n / tile) / TILES_A_MESSAGE) * cut.messages
+            give("model", "pass", m, m * cut.payload * n, calls)
+        give("model", "pass", d * m, d * sum(c.sent.pooled for c in costs))
+        give("model", "m_step", d * m, d * m * copied(cut))
+    if d * m > 1:
+        give("world", "pass", d * m, d * m * HEADER)
+    return found
+
+
+def copied(cut: Cut) -> float:
+    """Values that all model shards hold and take from the first of them."""
+    return cut.fixed.sent.copied + cut.fixed.together.copied + sum(g.sent.copied for g in cut.groups)
+
+
+def in_run(found: dict[str, dict[str, Sums]], passes: int, m_steps: int) -> dict[str, Sums]:
+    """Messages and bytes by axis of a run of so many passes and M-steps."""
+    return {
+        axis: {what: passes * when["pass"][what] + m_steps * when["m_step"][what] for what in ("messages", "bytes")}
+        for axis, when in found.items()
+    }
+
+
+def seen(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, Any]:
+    """What kernels see: rows of the busiest data shard, units of the busiest model shard, rows of a tile, and the
+    parameter sets of leaves that the busiest rank maximises."""
+    costs = shard_costs(cut, len(rows), bounds)
+    return {
+        "rows": max(rows),
+        "units": max(b - a for a, b in pairwise(bounds)),
+        "tile_rows": min(tile_rows(max(c.scratch for c in costs)), max(rows)),
+        "maximized": round(max(c.maximized for c in costs)),
+    }
+
+
+def rows_of(n: int, shards: int, row_bounds: Sequence[int] | None) -> list[int]:
+    """Rows of each data shard."""
+    if row_bounds is not None:
+        return [b - a for a, b in pairwise(row_bounds)]
+    return [b - a for a, b in (shard_rows(k, shards, n) for k in range(shards))]

@@ -1,0 +1,43 @@
+"""`fit --dry-run`: the data are read and checked, the plan is printed, nothing is fitted or written."""
+
+from __future__ import annotations
+
+import pytest
+
+DRY = ["-m", "mixle_mpi.fit", "--demo", "--dry-run"]
+
+
+def test_the_plan_knows_the_data(python, tmp_path):
+    run = python(*DRY, "--ranks", "4096", "--memory", "4GB", cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert run.out.startswith("plan for the demo: 344 rows, 4,096 ranks with 4 GB each")
+    assert "of what only the data can tell" not in run.out and "levels" not in run.out  # counted, not assumed
+    assert "who holds what" in run.out and "core-hours" in run.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_grid_that_was_asked_for_is_the_one_that_is_planned(python, tmp_path):
+    run = python(*DRY, "--ranks", "6", "--grid", "3x2", "--cut", "component_*", cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert "-> 3 x 2       component_*" in run.out
+    assert "3 data shards of at most 115 rows" in run.out
+
+
+def test_what_does_not_fit_is_exit_code_3(python, tmp_path):
+    run = python(*DRY, "--ranks", "2", "--memory", "1KB", cwd=tmp_path)
+    assert run.code == 3 and "Does not fit" in run.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--demo", "--ranks", "4"], "--ranks says what a dry run plans for: it needs --dry-run"),
+        (["--demo", "--dry-run", "--ranks", "4", "--grid", "3x1"], "grid: 3 x 1 are not 4 ranks"),
+        (["--demo", "--dry-run", "--cut", "component_9", "--ranks", "2"], "there is no 'component_9'"),
+        (["--demo", "--dry-run", "--data", "no.csv"], "no.csv"),
+        (["--demo", "--dry-run", "--ranks", "many"], "--ranks many: not a number"),
+    ],
+)
+def test_refusals(python, tmp_path, arguments, says):
+    run = python("-m", "mixle_mpi.fit", *arguments, cwd=tmp_path)
+    assert run.code in (2, 74) and says in run.err and "Traceback" not in run.err
