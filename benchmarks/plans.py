@@ -52,7 +52,7 @@ VECTOR = 'component = {{ type = "multivariate_gaussian", structure = "{}" }}\n'
 # name -> rows, columns, components, model
 WORKLOADS = {
     "four columns, K=10": (400_000, 4, 10, FOUR_COLUMNS),
-    "one column, K=100": (200_000, 1, 100, 'component = { type = "gaussian" }\n'),
+    "one column, K=100": (600_000, 1, 100, 'component = { type = "gaussian" }\n'),
     "diagonal d=16 K=64": (200_000, 16, 64, VECTOR.format("diagonal")),
     "full d=4 K=20": (400_000, 4, 20, VECTOR.format("full")),
     "full d=16 K=32": (200_000, 16, 32, VECTOR.format("full")),

@@ -33,6 +33,7 @@ SPILLED_FEATURES = 1024  # more do not stay in the L2 cache, where a tile has it
 SPILL = 2.5  # times as long does a feature then take
 MESSAGE_CALLS = 100.0  # gathering, sending and spreading the arrays of one message, in calls as below
 READ_CALLS = 4e-4  # reading a feature of a row again, in calls as below
+AGAIN_CALLS = 6e-4  # reading a value of scratch of a row again, after other tiles, where a reduction comes between
 # Calls of NumPy's size in time: for a tile of rows and for each node in it; for a pass and an M-step of each node.
 TILE_CALLS, NODE_CALLS, PASS_CALLS, M_STEP_CALLS = 80.0, 25.0, 60.0, 180.0
 

@@ -80,8 +80,8 @@ def measured_resources(world: Axis, measured: Measured, comm=None) -> Resources:
 def measure(world: Axis) -> Measured:
     """Time kernels and messages, in several rounds. Collective; the ranks may round the results differently.
 
-    What else runs on a machine can only slow it down, so of the rounds the fastest counts, and what disturbs one
-    round does no harm.
+    Of messages the fastest round counts, as what else runs on a machine can only slow them down; of kernels the
+    median, as they will run among others for long.
     """
     began = time.perf_counter()
     calls = kernel_calls()
@@ -104,7 +104,7 @@ def measure(world: Axis) -> Measured:
     network = _known_median(world.allgather_array(np.array(fits)))
     everyone = world.allgather_array(np.stack(speeds))
     throughputs = relative_speeds(np.sqrt(everyone[:, :, 0] * everyone[:, :, 1]).T)
-    gemm, exp, stream, small = np.median(everyone[throughputs == 1.0].max(axis=1), axis=0).tolist()
+    gemm, exp, stream, small = np.median(everyone[throughputs == 1.0], axis=(0, 1)).tolist()
     (within_latency, within_bandwidth), (between_latency, between_bandwidth) = network
     return Measured(tuple(throughputs.tolist()), gemm, exp, stream, 1.0 / small, within_latency, between_latency,
                     within_bandwidth, between_bandwidth, time.perf_counter() - began)  # fmt: skip

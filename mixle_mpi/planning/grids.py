@@ -12,6 +12,7 @@ import numpy as np
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.contract.decomposition import ReductionOp
 from mixle_mpi.contract.work import (
+    AGAIN_CALLS,
     FLOP_SECONDS,
     M_STEP_CALLS,
     MESSAGE_CALLS,
@@ -68,14 +69,15 @@ class Task:
         """Passes over the data in an iteration."""
         return 1.0 + self.model.passes
 
-    def calls(self, rows: int, tiles: int) -> tuple[float, float]:
+    def calls(self, rows: int, tiles: int, again: float) -> tuple[float, float]:
         """Seconds besides the work: of an E-step over so many rows and tiles, and of an M-step.
 
-        These are kernel calls, and reading features again for both products. Known of measured machines only.
+        These are kernel calls, reading features again for both products and, where the model is cut, so many values
+        of a row's scratch `again` after a reduction. Known of measured machines only.
         """
         each, nodes = self.resources.call_seconds or 0.0, count_banks(self.model)
         calls = (TILE_CALLS + nodes * NODE_CALLS) * tiles + nodes * PASS_CALLS
-        calls += READ_CALLS * rows * self.model.load.row_scratch
+        calls += (READ_CALLS * self.model.load.row_scratch + AGAIN_CALLS * again) * rows
         return each * calls * self.passes, each * nodes * M_STEP_CALLS
 
 
@@ -292,7 +294,7 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     model_axis = float(folding + model_axis_seconds(task.network, m, received, messages)
                        + copy_seconds(task.network, m, copied(cut)))  # fmt: skip
     data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
-    calls = task.calls(int(most), tiles)
+    calls = task.calls(int(most), tiles, cost.scratch * (m > 1))
     each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
     model_axis += each * messages * (m > 1)
     data_axis += each * (float(data_messages(cost.sent)) * (d > 1) + (d * m > 1))
