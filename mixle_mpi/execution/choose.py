@@ -20,6 +20,7 @@ from mixle_mpi.execution.shard import check_cut, cut_paths
 from mixle_mpi.models.composite import Record
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.planning.balance import BalancePlan, plan_grid, plan_on, plan_shape
+from mixle_mpi.planning.rationale import size
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.shards import even_bounds
 
@@ -92,7 +93,7 @@ def alone(workers: int) -> Resources:
 
 def choose(
     model: Node, total: int, world: Axis, resources: Resources, *, shape: tuple[int, int] | None = None,
-    cut: str | None = None, kept: dict[str, Any] | None = None,
+    cut: str | None = None, kept: dict[str, Any] | None = None, taken: int = 0,
 ) -> Choice:  # fmt: skip
     """The grid for so many rows of a bound model. Collective; rank 0 plans.
 
@@ -101,6 +102,7 @@ def choose(
     shape : D and M; None leaves them, and the cut, to the planner, or to `kept`
     cut : path of the nodes to cut where M > 1
     kept : what a checkpoint has of the grid before, `Choice.record`
+    taken : bytes that a process takes by itself, of which the memory of `resources` is free
 
     Raises
     ------
@@ -108,10 +110,10 @@ def choose(
         When what a rank would hold exceeds its memory.
     ModelError
     """
-    return on_first(world, lambda: _chosen(model, max(total, 1), resources, shape, cut, kept))
+    return on_first(world, lambda: _chosen(model, max(total, 1), resources, shape, cut, kept, taken))
 
 
-def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, kept) -> Choice:
+def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, kept, taken: int) -> Choice:
     ranks = len(resources.devices)
     if cut is not None:
         check_cut(model, cut)
@@ -124,7 +126,8 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
         plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model), cut=cut, first=FIRST)
         choice = choice_of(plan, ranks)
     if choice.plan is not None and not choice.plan.fits:
-        raise MemoryLimitError(choice.plan.rationale)
+        besides = f" That is besides {size(taken)} that each process takes by itself." if taken else ""
+        raise MemoryLimitError(choice.plan.rationale + besides)
     return choice
 
 

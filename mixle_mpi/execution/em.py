@@ -20,7 +20,7 @@ from mixle_mpi.execution.grid import Grid, check_shape, mpi_world
 from mixle_mpi.execution.initialise import start
 from mixle_mpi.execution.load import Loaded, deal, load, parse_grid, read
 from mixle_mpi.execution.loop import Callback, Ending, State, Watch, iterate
-from mixle_mpi.execution.memory_limit import resident_bytes
+from mixle_mpi.execution.memory_limit import KERNEL_BYTES, resident_bytes
 from mixle_mpi.execution.part import on_grid
 from mixle_mpi.execution.result import Judge, Result
 from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
@@ -266,8 +266,9 @@ def fit_on_ranks(
     clock.lap("read")
     kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
     clock.resident = resident_bytes()
-    resources = resources_of(world)
-    choice = choose(found.model, found.total, world, resources, shape=shape, cut=cut, kept=kept)
+    taken = max(world.allgather(clock.resident)) + KERNEL_BYTES
+    resources = resources_of(world).without(taken)
+    choice = choose(found.model, found.total, world, resources, shape=shape, cut=cut, kept=kept, taken=taken)
     if tune:
         choice = fastest_of(found, world, choice, resources, init, seed, impossible)
     told(choice)

@@ -10,6 +10,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60  # a limit that a version 1 control group writes where there is none
 SLURM_UNIT = 1 << 20  # bytes of what Slurm calls a megabyte
+KERNEL_BYTES = 57_000_000  # what numba and the kernels that it loads take of a rank's memory
 
 
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:

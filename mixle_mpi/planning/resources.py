@@ -142,6 +142,13 @@ class Resources:
         devices = tuple(dataclasses.replace(d, memory_bytes=memory_bytes) for d in self.devices)
         return dataclasses.replace(self, devices=devices)
 
+    def without(self, taken_bytes: int) -> Resources:
+        """The same devices, of whose known memory a process takes so much by itself."""
+        devices = tuple(d if d.memory_bytes is None else
+                        dataclasses.replace(d, memory_bytes=max(d.memory_bytes - taken_bytes, 1))
+                        for d in self.devices)  # fmt: skip
+        return dataclasses.replace(self, devices=devices)
+
     def grid(self, shards: int, model_shards: int):
         """The Cartesian grid of these ranks, a context manager that frees its communicators. Collective.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from mixle_mpi.execution.clock import AXES, PLANNED
 from mixle_mpi.execution.initialise import SAMPLE_ROWS
+from mixle_mpi.execution.memory_limit import KERNEL_BYTES
 from mixle_mpi.planning.balance import BalancePlan
 from mixle_mpi.planning.describe import seconds, table
 from mixle_mpi.planning.payload import in_run
 
-KERNEL_BYTES = 57_000_000  # what numba and the kernels that it loads take of a rank's memory
 SAMPLES = 3  # copies of the rows that the start looks at
 
 
@@ -45,7 +45,7 @@ def lines(plan: dict[str, Any], found: dict[str, Any]) -> list[str]:
     names = [name for name in PLANNED if name in found["seconds"]]
     if not names:
         return []
-    header = ["an iteration", *names, *(f"{axis} bytes" for axis in AXES), "peak MB"]
+    header = ["an iteration; bytes in all", *names, *(f"{axis} bytes" for axis in AXES), "peak MB"]
     rows = [
         [what, *(seconds(of["seconds"][name]) for name in names), *(f"{of['payload'][axis]['bytes']}" for axis in AXES),
          f"{of['peak_bytes'] / 1e6:.0f}"]
