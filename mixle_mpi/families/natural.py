@@ -100,8 +100,9 @@ class NaturalBlock:
         """Log densities (members, n); scratch that the caller may overwrite."""
         features = self._features(tile)
         out = tile.array(self, "scores", self.size, tile.n)
-        for rows in self._parts(tile.n):
-            np.matmul(self.eta, features[:, rows], out=out[:, rows])
+        with np.errstate(over="ignore", invalid="ignore"):  # log 0 times a large number is log 0
+            for rows in self._parts(tile.n):
+                np.matmul(self.eta, features[:, rows], out=out[:, rows])
         for t, at in zip(self.terms, self.constant_column):
             t.add_residual_scores(tile, features[at], out)
         return out
