@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from mixle_mpi.commands.ending import DONE, TOO_BIG, say
@@ -21,25 +22,37 @@ def check(options: argparse.Namespace) -> None:
 
 def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     """Read and check the data, plan for the ranks that options say, and print; the exit code. Collective."""
+    from mixle_mpi.contract.work import CALL_SECONDS
     from mixle_mpi.data.table import on_first
+    from mixle_mpi.execution.choose import chosen_cut, observed
+    from mixle_mpi.execution.em import check_options
     from mixle_mpi.execution.load import parse_grid, read
+    from mixle_mpi.execution.shard import check_cut
     from mixle_mpi.planning.balance import plan_grid, plan_on
     from mixle_mpi.planning.describe import lines
 
     resources, *_ = machine_of(options)
+    if options.machine is None:
+        resources = dataclasses.replace(resources, call_seconds=CALL_SECONDS)  # as `execution.choose.alone`
     asked, data = settings["fit"], settings["data"]
+    check_options(model, asked["max_iter"], None, asked["starts"], asked["impossible"], "replicated")
+    if "cut" in asked:
+        check_cut(model, asked["cut"])
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
     found = read(path, model, world, weights=data.get("weight"), warn=True)
-    shape, rows = parse_grid(asked["grid"]), max(found.total, 1)
+    shape, rows, given = parse_grid(asked["grid"]), max(found.total, 1), observed(found.model)
+    if shape is not None and asked["tune"]:
+        raise ModelError(f"tune chooses among grids, but the grid is given as {shape[0]} x {shape[1]}")
 
     def planned():
         if shape is None:
-            return plan_grid(found.model, resources, n_data=rows, nested=False, cut=asked.get("cut"))
+            return plan_grid(found.model, resources, n_data=rows, nested=False, cut=asked.get("cut"), given=given)
         if shape[0] * shape[1] != len(resources.devices):
             raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
-        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=asked.get("cut", ""))
+        cut = chosen_cut(found.model, shape, asked.get("cut"))
+        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=cut, given=given)
 
     plan = on_first(world, planned)
     if world.rank == 0:
-        say("\n".join(lines(plan, found.model, resources, {}, str(options.run_file or "the demo"))))
+        say("\n".join(lines(plan, found.model, resources, given, str(options.run_file or "the demo"))))
     return DONE if plan.fits else TOO_BIG

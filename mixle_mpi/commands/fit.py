@@ -103,13 +103,13 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     settings = on_first(world, lambda: read_settings(options))
     model = build(settings["model"])
     dry_run.check(options)
-    if options.dry_run:
-        return dry_run.dry_run(options, settings, model, world)
-    shape = check_fit(settings["fit"], model, world)
+    shape = None if options.dry_run else check_fit(settings["fit"], model, world)
     if options.print_config:
         if first:
             say(run_file.to_toml(settings).rstrip())
         return DONE
+    if options.dry_run:
+        return dry_run.dry_run(options, settings, model, world)
 
     from mixle_mpi.execution.clock import Clock
     from mixle_mpi.report.accounting import account

@@ -57,7 +57,7 @@ def add_machine_options(p: argparse.ArgumentParser) -> None:
 
 def machine_of(options: argparse.Namespace) -> tuple[Resources, int | None, int | None]:
     """The ranks that options say; and how many in all and on a node, where that was asked. Raises ModelError."""
-    from mixle_mpi.planning.machine import parse_bytes
+    from mixle_mpi.planning.machine import MOST_RANKS, parse_bytes
     from mixle_mpi.planning.resources import Resources
 
     ranks = None if options.ranks is None else whole(options.ranks, "--ranks")
@@ -65,6 +65,8 @@ def machine_of(options: argparse.Namespace) -> tuple[Resources, int | None, int 
     if options.machine is None:
         if each is not None:
             raise ModelError("--ranks-per-node needs --machine, which says how many nodes there are")
+        if ranks is not None and ranks > MOST_RANKS:
+            raise ModelError(f"--ranks {options.ranks}: more than the {MOST_RANKS} that can be planned for")
         resources = Resources.local(ranks or 1)
     else:
         resources = Resources.from_file(options.machine, ranks, each)

@@ -131,9 +131,9 @@ def kernel_calls() -> list[tuple[float, Callable[[], object]]]:
     scores = -np.abs(rng.normal(size=(32, 2048)))
     weights, offsets = np.full(32, -3.0), np.array([0, 32])
     top, total = np.zeros((1, 2048)), np.zeros((1, 2048))
-    source = np.ones(1 << 21)
+    source = np.ones(1 << 20)
     target = np.empty_like(source)
-    little = np.ones(8)
+    little = np.zeros(8)
 
     def product() -> None:
         x = next(tiles)

@@ -16,6 +16,7 @@ from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import MpiAxis, check_shape, measured_resources
 from mixle_mpi.execution.load import Coords
+from mixle_mpi.execution.memory_limit import rank_memory
 from mixle_mpi.execution.shard import check_cut, cut_paths
 from mixle_mpi.models.composite import Record
 from mixle_mpi.models.optional import Optional
@@ -83,12 +84,26 @@ class Choice:
 
 def resources_of(world: Axis) -> Resources:
     """The ranks as devices: measured, or kept from when they were; one process alone is not. Collective."""
-    return measured_resources() if isinstance(world, MpiAxis) and world.size > 1 else alone(world.size)
+    if isinstance(world, MpiAxis) and world.size > 1:
+        return measured_resources()
+    return alone(world.size).limited(rank_memory(world.size))
 
 
 def alone(workers: int) -> Resources:
     """The devices of one process, as fast as the machine on which costs were measured."""
     return dataclasses.replace(Resources.local(workers), call_seconds=CALL_SECONDS)
+
+
+def free_of(resources: Resources, taken: int) -> Resources:
+    """The same devices with the memory that is left of so many bytes that a process takes by itself.
+
+    Raises MemoryLimitError where nothing is left.
+    """
+    least = min((d.memory_bytes for d in resources.devices if d.memory_bytes is not None), default=None)
+    if least is not None and least <= taken:
+        raise MemoryLimitError(f"Does not fit: a rank's memory is {size(least)} ({least} bytes), and each process "
+                               f"takes {size(taken)} by itself.")  # fmt: skip
+    return resources.without(taken)
 
 
 def choose(

@@ -11,7 +11,7 @@ from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Alone, Axis
-from mixle_mpi.execution.choose import Choice, choose, chosen_cut, resources_of
+from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, resources_of
 from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Counts, Executor, compile_tree, layout_of
 from mixle_mpi.execution.fingerprint import fingerprint
@@ -267,7 +267,7 @@ def fit_on_ranks(
     kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
     clock.resident = resident_bytes()
     taken = max(world.allgather(clock.resident)) + KERNEL_BYTES
-    resources = resources_of(world).without(taken)
+    resources = free_of(resources_of(world), taken)
     choice = choose(found.model, found.total, world, resources, shape=shape, cut=cut, kept=kept, taken=taken)
     if tune:
         choice = fastest_of(found, world, choice, resources, init, seed, impossible)
@@ -280,7 +280,7 @@ def fit_on_ranks(
     result = on_grid(world, choice, lambda grid: fit_loaded(
         loaded, estimator, grid, clock, cut=choice.cut, bounds=choice.bounds, watch=watch, init=init, seed=seed,
         impossible=impossible, **options,
-    ), ready)  # fmt: skip
+    ), ready, Watch().relay if watch is None else watch.relay)  # fmt: skip
     clock.watch(everyone)
     if choice.idle:
         result = shared(world, result, loaded, clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -255,16 +255,18 @@ def offers_survival() -> bool:
     return True
 
 
-def all_arrive(seconds: float | None, comm=None) -> bool:
+def all_arrive(seconds: float | None, comm=None, meanwhile: Callable[[], None] = lambda: None) -> bool:
     """Whether all ranks call this within so many seconds, None for any time; the answer may differ between ranks.
 
-    Collective, but for a rank that never comes: the others do not wait for it.
+    Collective, but for a rank that never comes: the others do not wait for it. `meanwhile` is called again and
+    again while this rank waits.
     """
     request, pause = (world_comm() if comm is None else comm).Ibarrier(), 0.002
     deadline = None if seconds is None else time.monotonic() + seconds
     while not request.Test():
         if deadline is not None and time.monotonic() > deadline:
             return False
+        meanwhile()
         time.sleep(pause)
         pause = min(1.02 * pause, 0.05)  # a rank that waits for long, as idle ones do, leaves its core to others
     return True

@@ -47,6 +47,9 @@ class Watch:
         """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration."""
         return False, False
 
+    def relay(self) -> None:
+        """What a rank outside of the grid does now and then, whose wishes are in no header."""
+
     def save(
         self, executor: Executor, state: State, best_theta: np.ndarray | None, occasion: str = "between"
     ) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,16 +69,17 @@ def recall(path: Path, key: Mapping[str, Any], ranks: int) -> Measured | None:
         if found.pop("key") != _digest(key):
             return None
         made = Measured(**found | {"throughputs": tuple(found["throughputs"]), "kept": True})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     needed = (*made.throughputs, made.flops_per_second, made.exps_per_second, made.stream_per_second,
               made.call_seconds, made.seconds)
     values = (*needed, *(v for v in made.network.values() if v is not None))
-    return made if len(made.throughputs) == ranks and all(_positive(v) for v in values) else None
+    sound = all(_positive(v) for v in values) and all(1e-3 <= t <= 1e3 for t in made.throughputs)
+    return made if sound and len(made.throughputs) == ranks else None
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1e-15 < value < 1e18
 
 
 def keep(path: Path, key: Mapping[str, Any], measured: Measured) -> None:

@@ -15,10 +15,14 @@ MEETING = 2.5  # seconds that a rank with a refusal waits for the others to have
 T = TypeVar("T")
 
 
-def on_grid(world: Axis, choice: Choice, work: Callable[[Grid], T], ready: Grid | None = None) -> T | None:
+def on_grid(
+    world: Axis, choice: Choice, work: Callable[[Grid], T], ready: Grid | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> T | None:  # fmt: skip
     """What `work` returns on this rank of the chosen grid; None on an idle rank. Collective.
 
-    `ready` is the grid where there is one already; else it is made, and freed.
+    `ready` is the grid where there is one already; else it is made, and freed. Idle ranks call `meanwhile` now and
+    then.
 
     Raises
     ------
@@ -41,7 +45,7 @@ def on_grid(world: Axis, choice: Choice, work: Callable[[Grid], T], ready: Grid 
             raise
         error = with_origin(problem, world)
     else:
-        all_arrive(None)
+        all_arrive(None, meanwhile=meanwhile if grid is None else lambda: None)
     agreed = next((e for e in world.allgather(error) if e is not None), None)
     if agreed is not None:
         raise agreed

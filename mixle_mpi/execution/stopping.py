@@ -6,6 +6,7 @@ What they want travels in the header of the iteration, so that all ranks stop, o
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
@@ -74,6 +75,7 @@ class Checkpoints(Watch):
         self._first = True
         self.grid: dict | None = None
         self._ahead: Checkpoint | None = None
+        self._relayed = False
 
     # -- what this rank wants ----------------------------------------------------------------------
 
@@ -96,6 +98,13 @@ class Checkpoints(Watch):
         unmeasured = self._end is not None and not self._is_saved
         save = unmeasured or now - self._saved >= self._every or os.path.exists(self._asking / SAVE)
         return bool(self.reason), save
+
+    def relay(self) -> None:
+        """Leave the file STOP for a signal that reached a rank outside of the grid; see `Watch.relay`."""
+        if not self._relayed and self._asked() is not None:
+            self._relayed = True
+            with contextlib.suppress(OSError):
+                (self._asking / STOP).touch()
 
     # -- saving ------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -37,17 +36,21 @@ NETWORK = ("latency_within", "latency_between", "bandwidth_within", "bandwidth_b
 RATES = ("flops_per_second", "call_seconds")
 TOP = ("name", *RATES, "nodes", "network")
 NODE = ("count", "cores", "memory", "throughput", "kind", "name")
+MOST_BYTES, MOST_RANKS = 1 << 60, 1 << 24  # of a rank or a node; of a machine
+LARGEST = 1e24  # of any number in a machine file; its inverse is the smallest
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
 def parse_bytes(value: Any, where: str) -> int:
     """A number of bytes, also as "4GB" (10^9) or "4GiB" (2^30). Raises ModelError."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 and math.isfinite(value):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= MOST_BYTES:
         return int(value)
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    if match is not None and match[2].upper() in UNITS and match[1].count(".") <= 1 and float(match[1]) > 0:
-        return int(float(match[1]) * UNITS[match[2].upper()])
+    if match is not None and match[2].upper() in UNITS and match[1].count(".") <= 1 and match[1][:1] != ".":
+        size = float(match[1]) * UNITS[match[2].upper()]
+        if 1 <= size <= MOST_BYTES:
+            return int(size)
     raise ModelError(f"{where} = {value!r} is not a number of bytes such as \"4GB\"")
 
 
@@ -56,7 +59,7 @@ def read_machine(path: Path) -> dict[str, Any]:
     text = path.read_bytes()
     try:
         tables = json.loads(text) if path.suffix == ".json" else tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path}: not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(tables, dict):
         raise ModelError(f"{path}: a table is needed")
@@ -78,6 +81,11 @@ def read_machine(path: Path) -> dict[str, Any]:
         _positive(node.setdefault("throughput", 1.0), f"{path}: throughput")
         if "memory" in node:
             node["memory"] = parse_bytes(node["memory"], f"{path}: memory")
+            if node["memory"] < node["cores"]:
+                raise ModelError(f"{path}: memory = {node['memory']} bytes for {node['cores']} cores")
+    places = sum(n["count"] * n["cores"] for n in nodes)
+    if places > MOST_RANKS:
+        raise ModelError(f"{path}: {places} cores are more than the {MOST_RANKS} that can be planned for")
     return tables
 
 
@@ -88,8 +96,10 @@ def _known(table: dict, names: Sequence[str], where: str) -> None:
 
 
 def _positive(value: Any, where: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value > 0 and math.isfinite(value)):
-        raise ModelError(f"{where} = {value!r} is not a positive number")
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (known and 1.0 / LARGEST <= value <= LARGEST):
+        shown = repr(value) if len(repr(value)) <= 40 else "..."
+        raise ModelError(f"{where} = {shown} is not a positive number between {1.0 / LARGEST:g} and {LARGEST:g}")
 
 
 def write_machine(path: Path, tables: dict[str, Any]) -> None:

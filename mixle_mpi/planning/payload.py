@@ -12,7 +12,7 @@ from typing import Any
 
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.planning.cuts import Cut
-from mixle_mpi.planning.profile import FLOAT
+from mixle_mpi.planning.profile import FLOAT, Sent
 from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, tile_rows
 
 HEADER = 6  # float64 values that all ranks agree on once a pass, as in `execution.loop`; a test compares them
@@ -53,7 +53,7 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
     if d > 1:
         for cost in costs:
             sent = cost.sent
-            for values in (sent.dealt, sent.summed, sent.bounds, sent.pooled):
+            for values in (sent.dealt, sent.summed, sent.bounds, whole(cut).pooled):
                 give("data", "pass", d, d * values)
             give("data", "m_step", d, sent.gathered)
     if m > 1:
@@ -61,7 +61,7 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
         for n in rows:
             calls = math.ceil(math.ceil(n / tile) / TILES_A_MESSAGE) * cut.messages
             give("model", "pass", m, m * cut.payload * n, calls)
-        give("model", "pass", d * m, d * sum(c.sent.pooled for c in costs))
+        give("model", "pass", d * m, d * m * whole(cut).pooled)
         give("model", "m_step", d * m, d * m * copied(cut))
     if d * m > 1:
         give("world", "pass", d * m, d * m * HEADER)
@@ -70,7 +70,13 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
 
 def copied(cut: Cut) -> float:
     """Values that all model shards hold and take from the first of them."""
-    return cut.fixed.sent.copied + cut.fixed.together.copied + sum(g.sent.copied for g in cut.groups)
+    return cut.fixed.sent.copied + cut.fixed.together.copied + whole(cut).common
+
+
+def whole(cut: Cut) -> Sent:
+    """What the whole model sends. What members estimate together, every model shard has of all members."""
+    units = (s.load.sent * s.count for s in cut.segments)
+    return sum((*units, *(g.sent for g in cut.groups)), cut.fixed.sent + cut.fixed.together)
 
 
 def in_run(found: dict[str, dict[str, Sums]], passes: int, m_steps: int) -> dict[str, Sums]:

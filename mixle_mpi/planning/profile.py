@@ -51,7 +51,8 @@ class Sent:
     dealt : statistics that are reduce-scattered over the data axis; gathered : what owners send back
     summed, bounds : statistics that every data shard needs, added up, or by minimum and maximum
     pooled : statistics that members estimate together from
-    copied : what model shards that hold the same copy from the first of them
+    copied : what model shards that hold the same copy from the first of them; common : of that, what all of them
+        hold whatever units are theirs
     """
 
     dealt: float = 0.0
@@ -60,18 +61,20 @@ class Sent:
     bounds: float = 0.0
     pooled: float = 0.0
     copied: float = 0.0
+    common: float = 0.0
 
     def __add__(self, other: Sent) -> Sent:
         return Sent(self.dealt + other.dealt, self.gathered + other.gathered, self.summed + other.summed,
-                    self.bounds + other.bounds, self.pooled + other.pooled, self.copied + other.copied)  # fmt: skip
+                    self.bounds + other.bounds, self.pooled + other.pooled, self.copied + other.copied,
+                    self.common + other.common)  # fmt: skip
 
     def __mul__(self, copies: float) -> Sent:
         return Sent(self.dealt * copies, self.gathered * copies, self.summed * copies, self.bounds * copies,
-                    self.pooled * copies, self.copied * copies)  # fmt: skip
+                    self.pooled * copies, self.copied * copies, self.common * copies)  # fmt: skip
 
     def everywhere(self) -> Sent:
         """The same where every data shard maximises everything."""
-        return Sent(0.0, 0.0, self.dealt + self.summed, self.bounds, self.pooled, self.copied)
+        return Sent(0.0, 0.0, self.dealt + self.summed, self.bounds, self.pooled, self.copied, self.common)
 
 
 SILENCE = Sent()
@@ -194,7 +197,7 @@ def own_load(cost: Cost) -> Load:
         cost.member.flops, cost.row.flops,
         (Share(1.0, flops, float(cost.leaves), dealt),) if flops or cost.leaves else (),
         Held(cost.params, cost.stats, cost.kernel + cost.packed), Held(cost.shared_params, cost.shared_stats, 0.0),
-        sent, Sent(pooled=cost.shared_stats, copied=cost.shared_params), {}, cost.scratch_member, cost.scratch_row,
+        sent, Sent(pooled=cost.shared_stats, common=cost.shared_params), {}, cost.scratch_member, cost.scratch_row,
     )  # fmt: skip
 
 

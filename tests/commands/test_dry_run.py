@@ -33,7 +33,11 @@ def test_what_does_not_fit_is_exit_code_3(python, tmp_path):
     [
         (["--demo", "--ranks", "4"], "--ranks says what a dry run plans for: it needs --dry-run"),
         (["--demo", "--dry-run", "--ranks", "4", "--grid", "3x1"], "grid: 3 x 1 are not 4 ranks"),
-        (["--demo", "--dry-run", "--cut", "component_9", "--ranks", "2"], "there is no 'component_9'"),
+        (["--demo", "--dry-run", "--cut", "component_9", "--ranks", "2"], "nodes that can: '' (the root)"),
+        (["--demo", "--dry-run", "--ranks", "2", "--grid", "2x1", "--tune"], "tune chooses among grids"),
+        (["--demo", "--dry-run", "--ranks", "1e18"], "more than the 16777216 that can be planned for"),
+        (["--demo", "--dry-run", "--ranks", "2", "--memory", "1e400"], "is not a number of bytes"),
+        (["--demo", "--dry-run", "--ranks", "2", "--memory", "."], "is not a number of bytes"),
         (["--demo", "--dry-run", "--data", "no.csv"], "no.csv"),
         (["--demo", "--dry-run", "--ranks", "many"], "--ranks many: not a number"),
     ],

@@ -1,4 +1,4 @@
-"""Five models, and how what a run counted is compared with what was planned for its grid."""
+"""Six models, and how what a run counted is compared with what was planned for its grid."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ MODELS = {
     "scalars": (Mixture(Record(x=Gaussian(), n=Poisson(), kind=Categorical(), z=Exponential()), 10), [""]),
     "full": (Mixture(vector(3, "x", "y", "z"), 7), [""]),
     "tied": (Mixture(vector(2, "x", "y", structure="tied"), 5), [""]),
+    "tied below": (Mixture(Mixture(vector(2, "x", "y", structure="tied"), 2), 3), ["", "component_*", "component_1"]),
     "factors": (
         Mixture(Record(x=Mixture(Gaussian(), 6), y=Gaussian(), z=Uniform(),
                        u=Optional(Gaussian(), estimate_missing=True)), 3),

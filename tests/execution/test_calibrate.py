@@ -184,7 +184,8 @@ def test_what_is_kept_comes_back(tmp_path):
     [
         {"key": "0"}, {"throughputs": [1.0]}, {"throughputs": [1.0, 0.0]}, {"throughputs": None}, {"more": 1},
         {"flops_per_second": float("nan")}, {"flops_per_second": None}, {"latency_within": -1.0}, {"seconds": "long"},
-        {"throughputs": [1.0, "1"]}, {"bandwidth_within": float("inf")},
+        {"throughputs": [1.0, "1"]}, {"bandwidth_within": float("inf")}, {"throughputs": [1.0, 5e-324]},
+        {"call_seconds": int("9" * 400)}, {"flops_per_second": 5e-324},
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_none(tmp_path, change):
@@ -194,7 +195,7 @@ def test_a_damaged_file_is_none(tmp_path, change):
     assert recall(path, KEY, 2) is None
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"\xff\xfe", b"null", b'{"key": 3}'])
+@pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"[" * 100_000, b"\xff\xfe", b"null", b'{"key": 3}'])
 def test_what_is_no_file_of_ours_is_none(tmp_path, text):
     (tmp_path / "file.json").write_bytes(text)
     assert recall(tmp_path / "file.json", KEY, 2) is None

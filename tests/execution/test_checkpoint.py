@@ -363,3 +363,16 @@ def test_an_api_user_may_give_a_time(tmp_path):
     for wrong in ({"max_time": "soon"}, {"checkpoint_every": -1}):
         with pytest.raises(ModelError):
             optimize(DATA, SMALL, checkpoint=tmp_path, resume=True, **wrong)
+
+
+def test_a_signal_that_reaches_an_idle_rank_alone_is_relayed_by_the_file_stop(tmp_path):
+    heard = []
+    watch = Checkpoints(tmp_path, asked=lambda: heard[0] if heard else None)
+    watch.relay()
+    assert not (tmp_path / "STOP").exists()
+    heard.append("SIGUSR1")
+    watch.relay()
+    assert (tmp_path / "STOP").exists()
+    (tmp_path / "STOP").unlink()
+    watch.relay()  # once is enough: the ranks of the grid remove the file
+    assert not (tmp_path / "STOP").exists()

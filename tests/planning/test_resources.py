@@ -67,6 +67,11 @@ def test_the_ranks_of_a_node_are_together_in_the_file(tmp_path):
         ("[[nodes]]\n[network]\nlatency = 1", "latency"),
         ("[[nodes]]\nthroughput = -1", "throughput = -1"),
         ("[[nodes", "not TOML"),
+        ("[[nodes]]\nthroughput = 1" + "0" * 400, "throughput"),
+        ("[[nodes]]\nthroughput = 1e308", "throughput"),
+        ("[[nodes]]\nmemory = 3\ncores = 4", "3 bytes for 4 cores"),
+        ('[[nodes]]\nmemory = "1e400GB"', "memory"),
+        ("[[nodes]]\ncount = 100000000000", "more than the"),
     ],
 )
 def test_what_is_no_machine_is_refused(tmp_path, text, message):
@@ -78,7 +83,7 @@ def test_what_is_no_machine_is_refused(tmp_path, text, message):
 
 def test_sizes_in_words():
     assert [parse_bytes(v, "x") for v in ("4GB", "2 KiB", "1.5e3", 7, "1TB")] == [4 * 10**9, 2048, 1500, 7, 10**12]
-    for wrong in ("", "GB", "-1", "1.2.3GB", True, 0, float("inf"), None):
+    for wrong in ("", "GB", "-1", "1.2.3GB", True, 0, 0.5, "0.5", ".", float("inf"), None, 10**400):
         with pytest.raises(ModelError):
             parse_bytes(wrong, "x")
 
