@@ -19,8 +19,10 @@ from mixle_mpi import (
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
-from mixle_mpi.planning.balance import plan_on
-from mixle_mpi.planning.payload import in_run
+from mixle_mpi.planning.balance import cut_at, plan_on
+from mixle_mpi.planning.cuts import uncut
+from mixle_mpi.planning.payload import in_run, shard_costs
+from mixle_mpi.planning.profile import profile_of
 
 N = 5003  # more than 4096, so that blocks have two rows
 GRIDS = [(d, m) for d in range(1, 4) for m in range(1, 4)]  # up to 4 x 4 under real MPI
@@ -73,10 +75,17 @@ def mismatches(model, shape, cut, found) -> list[str]:
         compare(f"{axis} messages", sum(r.payload[axis].messages for _, r in found), sums["messages"])
         compare(f"{axis} objects", sum(r.payload[axis].objects for _, r in found), 0)
     kernels = plan.extra["kernels"]
+    profile = profile_of(bound)
+    divided = uncut(profile) if m == 1 else cut_at(profile, cut)
+    held = [round(c.maximized) for c in shard_costs(divided, 1, plan.extra["bounds"])]  # parameter sets of leaves
+    compare("units", kernels["units"], max(np.diff(plan.extra["bounds"])))
     compare("maximized", max(r.counts.maximized for _, r in found), m_steps * kernels["maximized"])
     compare("tile rows", max(r.counts.tile_rows for _, r in found), kernels["tile_rows"])
     compare("rows", max(r.counts.rows for _, r in found), passes * kernels["rows"])
-    for (at, _), r in found:
+    for (at, of), r in found:
         start, stop = shard_rows(at, d, N)
         compare(f"rows of {at}", r.counts.rows, passes * (stop - start))
+        compare(f"densities of {at, of}", r.counts.unit_rows, passes * (stop - start) * held[of])
+    for of in range(m):  # every parameter set has one owner among the data shards
+        compare(f"owned in {of}", sum(r.counts.maximized for (_, b), r in found if b == of), m_steps * held[of])
     return wrong
