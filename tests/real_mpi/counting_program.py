@@ -18,6 +18,13 @@ from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import MpiGrid, all_arrive
 
 
+def cuts_on(shape: tuple[int, int], cuts: list[str]) -> list[str | None]:
+    """The cuts that are tried on a grid; on one of more than six ranks, which takes long, the first."""
+    if shape[1] == 1:
+        return [None]
+    return [*cuts[:1]] if shape[0] * shape[1] > 6 else [*cuts]
+
+
 def main(shapes: list[str]) -> int:
     warnings.simplefilter("ignore")
     comm = MPI.COMM_WORLD
@@ -27,7 +34,7 @@ def main(shapes: list[str]) -> int:
         group = comm.Split(0 if active else MPI.UNDEFINED, comm.rank)
         if active:
             for name, (model, cuts) in MODELS.items():
-                for cut in cuts if shape[1] > 1 else [None]:
+                for cut in cuts_on(shape, cuts):
                     with MpiGrid(group, *shape) as grid:
                         result = fit(data, model, grid, max_iter=2, tol=None, cut=cut)
                         coords = grid.coords
