@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.shards import even_bounds
 
 FIRST = 0  # the rank that looks at the clock, writes and prints is at (0, 0) of every grid, as loop and reports expect
+MOST_CROWDED = 8  # ranks on a core, beyond which they are not measured
 MOST_TRIED = 4  # grids that are measured
 
 
@@ -83,10 +85,17 @@ class Choice:
 
 
 def resources_of(world: Axis) -> Resources:
-    """The ranks as devices: measured, or kept from when they were; one process alone is not. Collective."""
-    if isinstance(world, MpiAxis) and world.size > 1:
+    """The ranks as devices: measured, or kept from when they were. Collective.
+
+    One process alone is not measured, nor are ranks many of which share a core: that would take minutes.
+    """
+    node = world.node()
+    here = node.size
+    node.free()
+    crowded = max(world.allgather(here / len(os.sched_getaffinity(0)))) > MOST_CROWDED
+    if isinstance(world, MpiAxis) and world.size > 1 and not crowded:
         return measured_resources()
-    return alone(world.size).limited(rank_memory(world.size))
+    return alone(world.size).limited(rank_memory(here))
 
 
 def alone(workers: int) -> Resources:
