@@ -33,7 +33,7 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
 
     resources, *_ = machine_of(options)
     if options.machine is None:
-        resources = dataclasses.replace(resources, call_seconds=CALL_SECONDS)  # as `execution.choose.alone`
+        resources = dataclasses.replace(resources, call_seconds=CALL_SECONDS)  # as `execution.choose.unmeasured`
     asked, data = settings["fit"], settings["data"]
     check_options(model, asked["max_iter"], None, asked["starts"], asked["impossible"], "replicated")
     if "cut" in asked:

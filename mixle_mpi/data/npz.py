@@ -38,7 +38,7 @@ class Head(NamedTuple):
 def damaged(path):
     """Errors of unpacking as a DataError."""
     try:
-        yield
+        yield  # zipfile: NotImplementedError for a compression that it does not know, RuntimeError for a password
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{path}: not a .npz file, or damaged: {error}") from error
 

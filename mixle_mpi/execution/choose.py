@@ -95,11 +95,11 @@ def resources_of(world: Axis) -> Resources:
     crowded = max(world.allgather(here / len(os.sched_getaffinity(0)))) > MOST_CROWDED
     if isinstance(world, MpiAxis) and world.size > 1 and not crowded:
         return measured_resources()
-    return alone(world.size).limited(rank_memory(here))
+    return unmeasured(world.size).limited(rank_memory(here))
 
 
-def alone(workers: int) -> Resources:
-    """The devices of one process, as fast as the machine on which costs were measured."""
+def unmeasured(workers: int) -> Resources:
+    """So many devices, as fast as the machine on which costs were measured."""
     return dataclasses.replace(Resources.local(workers), call_seconds=CALL_SECONDS)
 
 

@@ -249,7 +249,7 @@ def offers_survival() -> bool:
     """Whether the library has the calls by which ranks go on after the loss of one (ULFM)."""
     MPI = _mpi()
     try:
-        MPI.COMM_SELF.Ack_failed(0)
+        MPI.COMM_SELF.Ack_failed(0)  # mpi4py: NotImplementedError where the library lacks the call
     except (NotImplementedError, MPI.Exception):
         return False
     return True

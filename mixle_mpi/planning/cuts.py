@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from mixle_mpi.contract.decomposition import DecompAxis, ReductionOp
-from mixle_mpi.planning.profile import Load, Profile, Run
+from mixle_mpi.planning.profile import Load, Profile, Run, Sent
 
 MOST_SEGMENTS = 4096  # nested cuts into more runs than this are not tried: there are units enough without
 DEEPEST = 4  # levels of nested cuts that are tried
@@ -79,6 +80,17 @@ class Cut:
     @property
     def nested(self) -> bool:
         return len(self.nodes) > 1
+
+    @cached_property
+    def sent(self) -> Sent:
+        """What the whole model sends. What members estimate together, every model shard has of all members."""
+        units = (s.load.sent * s.count for s in self.segments)
+        return sum((*units, *(g.sent for g in self.groups)), self.fixed.sent + self.fixed.together)
+
+    @property
+    def copied(self) -> float:
+        """Values that all model shards hold and take from the first of them."""
+        return self.fixed.sent.copied + self.fixed.together.copied + self.sent.common
 
 
 @dataclass(frozen=True)

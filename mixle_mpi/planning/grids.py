@@ -32,7 +32,6 @@ from mixle_mpi.planning.coupling import (
 )
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.partition import optimal_bounds
-from mixle_mpi.planning.payload import copied
 from mixle_mpi.planning.profile import FLOAT, Profile, count_banks
 from mixle_mpi.planning.resources import Resources, node_numbers
 from mixle_mpi.planning.rows import busiest_rows, deal_rows
@@ -292,7 +291,7 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     else:
         folding = 0.0
     model_axis = float(folding + model_axis_seconds(task.network, m, received, messages)
-                       + copy_seconds(task.network, m, copied(cut)))  # fmt: skip
+                       + copy_seconds(task.network, m, cut.copied))  # fmt: skip
     data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
     calls = task.calls(int(most), tiles, cost.scratch * (m > 1))
     each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.planning.cuts import Cut
-from mixle_mpi.planning.profile import FLOAT, Sent
+from mixle_mpi.planning.profile import FLOAT
 from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, tile_rows
 
 HEADER = 6  # float64 values that all ranks agree on once a pass, as in `execution.loop`; a test compares them
@@ -24,8 +24,7 @@ def shard_costs(cut: Cut, shards: int, bounds: Sequence[int]) -> list[RangeCost]
     """What each model shard costs, for one row of each data shard."""
     m = len(bounds) - 1
     ranges = Shards(cut, Job(1, shards, 1.0, 0.0), [1.0] * m, [math.inf] * m)
-    made: dict[tuple[int, int], RangeCost] = {}
-    return [made.setdefault((a, b), ranges.state(a, b)) for a, b in pairwise(bounds)]
+    return [ranges.state(a, b) for a, b in pairwise(bounds)]
 
 
 def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, dict[str, Sums]]:
@@ -42,7 +41,7 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
     followed by a pass -> "messages", "bytes".
     """
     d, m = len(rows), len(bounds) - 1
-    costs = shard_costs(cut, d, bounds)
+    costs, pooled = shard_costs(cut, d, bounds), cut.sent.pooled
     found = {axis: {when: {"messages": 0, "bytes": 0} for when in ("pass", "m_step")} for axis in AXES}
 
     def give(axis: str, when: str, ranks: int, values: float, messages: float = 1) -> None:
@@ -53,7 +52,7 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
     if d > 1:
         for cost in costs:
             sent = cost.sent
-            for values in (sent.dealt, sent.summed, sent.bounds, whole(cut).pooled):
+            for values in (sent.dealt, sent.summed, sent.bounds, pooled):
                 give("data", "pass", d, d * values)
             give("data", "m_step", d, sent.gathered)
     if m > 1:
@@ -61,22 +60,11 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
         for n in rows:
             calls = math.ceil(math.ceil(n / tile) / TILES_A_MESSAGE) * cut.messages
             give("model", "pass", m, m * cut.payload * n, calls)
-        give("model", "pass", d * m, d * m * whole(cut).pooled)
-        give("model", "m_step", d * m, d * m * copied(cut))
+        give("model", "pass", d * m, d * m * pooled)
+        give("model", "m_step", d * m, d * m * cut.copied)
     if d * m > 1:
         give("world", "pass", d * m, d * m * HEADER)
     return found
-
-
-def copied(cut: Cut) -> float:
-    """Values that all model shards hold and take from the first of them."""
-    return cut.fixed.sent.copied + cut.fixed.together.copied + whole(cut).common
-
-
-def whole(cut: Cut) -> Sent:
-    """What the whole model sends. What members estimate together, every model shard has of all members."""
-    units = (s.load.sent * s.count for s in cut.segments)
-    return sum((*units, *(g.sent for g in cut.groups)), cut.fixed.sent + cut.fixed.together)
 
 
 def in_run(found: dict[str, dict[str, Sums]], passes: int, m_steps: int) -> dict[str, Sums]:
