@@ -85,6 +85,10 @@ class Axis(ABC):
     def barrier(self) -> None:
         """Return when all ranks have called it."""
 
+    def meet(self) -> None:
+        """As `barrier`, for long waits: a rank that waits leaves its core to others."""
+        self.barrier()
+
     def node(self) -> Axis:
         """The ranks of the group that are processes of this one's host, to be freed by `free`."""
         return Alone()

@@ -171,6 +171,9 @@ class MpiAxis(Axis):
     def barrier(self):
         self._comm.Barrier()
 
+    def meet(self):
+        all_arrive(None, self._comm)
+
     def node(self) -> MpiAxis:
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
 

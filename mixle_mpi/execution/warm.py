@@ -12,8 +12,9 @@ import numpy as np
 
 from mixle_mpi.contract.family import ResidualFamily
 from mixle_mpi.contract.node import Node
+from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.executor import Executor
-from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.families.leaf import LeafBank
 from mixle_mpi.models.mixture import Mixture, MixtureBank
 
@@ -33,6 +34,18 @@ class FirstRows:
         return self._source.take(key, rows)
 
 
+class Mirror(Alone):
+    """The first of two ranks, of which the other would do the same: what kernels a cut needs is known without it."""
+
+    size = 2
+
+    def allgather(self, value):
+        return [value, value]
+
+    def allgather_array(self, array):
+        return np.repeat(super().allgather_array(array), 2, axis=0)
+
+
 def warm(executor: Executor) -> None:
     """Compile or load the kernels that a model needs. Collective over the whole grid.
 
@@ -44,17 +57,24 @@ def warm(executor: Executor) -> None:
     with_rows = [rank for rank, n in enumerate(node.allgather(source.n)) if n > 0]
     leads = bool(with_rows) and node.rank == with_rows[0]
     if leads:
-        rehearse(executor.model, source, every_form=node.size > 1)
-    node.barrier()
+        rehearse(executor, every_form=node.size > 1)
+    node.meet()
     if source.n > 0 and not leads:
-        rehearse(executor.model, source, every_form=False)
-    node.barrier()  # so that nobody waits for the others in the next phase
+        rehearse(executor, every_form=False)
+    node.meet()  # so that nobody waits for the others in the next phase
     node.free()
 
 
-def rehearse(model: Node, source, every_form: bool) -> None:
-    """One pass of a bound model over a few rows with hardly any components, alone."""
-    executor = Executor(small(model), FirstRows(source), serial_grid(), None)
+def rehearse(executor: Executor, every_form: bool) -> None:
+    """One pass over a few rows with hardly any components, alone: of the whole model, then as it is cut."""
+    model, rows = small(executor.model), FirstRows(executor.source)
+    one_pass(Executor(model, rows, serial_grid(), None), every_form)
+    if executor.cut is not None:
+        one_pass(Executor(model, rows, Grid(Alone(), Alone(), Mirror()), executor.cut), every_form=False)
+
+
+def one_pass(executor: Executor, every_form: bool) -> None:
+    """The kernels of one pass; with `every_form` also those that other parameters than the first would call for."""
     executor.prepare_start()
     mixtures = [b for b in executor.bank.walk() if isinstance(b, MixtureBank)]
     executor.accumulate_labels({id(b): np.zeros(executor.source.n, np.int32) for b in mixtures})
