@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 
 from mixle_mpi.contract.work import NANOSECONDS  # noqa: E402
 from mixle_mpi.families.covariance import STRUCTURES  # noqa: E402
-from mixle_mpi.kernels import gaussian, normalise, student, table  # noqa: E402
+from mixle_mpi.kernels import gaussian, normalise, product, student, table  # noqa: E402
 
 Case = tuple[str, str, float, Callable[[], object]]  # kind, what is timed, units of work in one call, the call
 
@@ -38,8 +38,8 @@ def cases(members: int = 32, rows: int = 2048) -> list[Case]:
 
         def products(eta=eta, tiles=tiles, out=out, sums=sums):
             x = next(tiles)
-            np.dot(eta, x, out=out)
-            np.add(sums, np.dot(out, x.T), out=sums)
+            product.scores(eta, x, out)
+            product.add_sums(out, x, sums)
 
         found.append(("gemm", f"scores and statistics, {members} members, {width} features, {n} rows", flops, products))
     scores = -np.abs(rng.normal(size=(members, rows)))

@@ -25,6 +25,7 @@ from mixle_mpi.execution.grid import MpiAxis, library_version, ping_pong
 from mixle_mpi.execution.measured import Measured, cache_file, keep, recall
 from mixle_mpi.execution.memory_limit import rank_memory
 from mixle_mpi.execution.processor import cpu_model
+from mixle_mpi.kernels import product
 from mixle_mpi.kernels.normalise import add_exponentials
 from mixle_mpi.planning.coupling import axis_bytes, hops
 from mixle_mpi.planning.resources import DeviceSpec, Resources
@@ -135,13 +136,13 @@ def kernel_calls() -> list[tuple[float, Callable[[], object]]]:
     target = np.empty_like(source)
     little = np.zeros(8)
 
-    def product() -> None:
+    def products() -> None:
         x = next(tiles)
-        np.dot(eta, x, out=out)
-        np.add(sums, np.dot(out, x.T), out=sums)
+        product.scores(eta, x, out)
+        product.add_sums(out, x, sums)
 
     return [
-        (4.0 * 32 * 153 * 1300, product),
+        (4.0 * 32 * 153 * 1300, products),
         (32.0 * 2048, lambda: add_exponentials(scores, weights, offsets, top, total)),
         (2.0 * source.nbytes, lambda: np.copyto(target, source)),
         (16.0, lambda: [np.add(little, little, out=little) for _ in range(16)]),

@@ -87,13 +87,13 @@ class Choice:
 def resources_of(world: Axis) -> Resources:
     """The ranks as devices: measured, or kept from when they were. Collective.
 
-    One process alone is not measured, nor are ranks many of which share a core: that would take minutes.
+    A process without MPI is not measured, nor are ranks many of which share a core: that would take minutes.
     """
     node = world.node()
     here = node.size
     node.free()
     crowded = max(world.allgather(here / len(os.sched_getaffinity(0)))) > MOST_CROWDED
-    if isinstance(world, MpiAxis) and world.size > 1 and not crowded:
+    if isinstance(world, MpiAxis) and not crowded:
         return measured_resources()
     return unmeasured(world.size).limited(rank_memory(here))
 

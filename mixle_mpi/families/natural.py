@@ -8,16 +8,12 @@ that is 1 where the row is observed, so that a missing cell adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from mixle_mpi.contract.tile import Tile
-
-# OpenBLAS takes another way for products of up to so many multiplications, which is faster for narrow matrices.
-SMALL_PRODUCT = 1_000_000
-NARROW = 2200  # members times features
+from mixle_mpi.kernels import product
 
 
 class Term(Protocol):
@@ -76,12 +72,6 @@ class NaturalBlock:
     def begin(self) -> None:
         self.sums[:] = 0.0
 
-    def _parts(self, n: int) -> Iterator[slice]:
-        """Rows of one product each: all, unless the matrix is so small that a library does small products better."""
-        values = self.size * self.width
-        step = n if values > NARROW else max(SMALL_PRODUCT // max(values, 1), 1)
-        return (slice(at, at + step) for at in range(0, n, step))
-
     def _features(self, tile: Tile) -> np.ndarray:
         features = tile.array(self, "features", self.width, tile.n)
         if not tile.first_time(self):
@@ -101,8 +91,7 @@ class NaturalBlock:
         features = self._features(tile)
         out = tile.array(self, "scores", self.size, tile.n)
         with np.errstate(over="ignore", invalid="ignore"):  # log 0 times a large number is log 0
-            for rows in self._parts(tile.n):
-                np.matmul(self.eta, features[:, rows], out=out[:, rows])
+            product.scores(self.eta, features, out)
         for t, at in zip(self.terms, self.constant_column):
             t.add_residual_scores(tile, features[at], out)
         return out
@@ -110,8 +99,7 @@ class NaturalBlock:
     def accumulate(self, tile: Tile, weights: np.ndarray) -> None:
         """Add weights (members, n) times the features of the tile."""
         features = self._features(tile)
-        for rows in self._parts(tile.n):
-            self.sums += np.dot(weights[:, rows], features[:, rows].T)
+        product.add_sums(weights, features, self.sums)
         for t, at in zip(self.terms, self.constant_column):
             t.add_residual_moments(tile, features[at], weights)
 
