@@ -1,4 +1,4 @@
-"""Predicted beside measured: `python -m benchmarks.plans [--ranks 2] [--rounds 3] [--only NAME]`.
+"""Predicted beside measured: `python -m benchmarks.plans [--ranks 2] [--rounds 5] [--only NAME]`.
 
 Six workloads are fitted by `mpirun ... python -m mixle_mpi.fit` on the grids of one and of two ranks, in turn, in
 several rounds, for each of which the machine is measured anew; then with `--grid auto`. The table has medians
@@ -109,7 +109,7 @@ def compared(result: dict[str, Any]) -> dict[str, float]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--only", choices=list(WORKLOADS), action="append")
     asked = options.parse_args()
     ranks = asked.ranks

@@ -30,10 +30,10 @@ FLOP_SECONDS = NANOSECONDS["gemm"] * 1e-9  # seconds a FLOP where a machine was 
 WEIGHT = {kind: ns / NANOSECONDS["gemm"] for kind, ns in NANOSECONDS.items()}
 
 SPILLED_FEATURES = 1024  # more do not stay in the L2 cache, where a tile has its fewest rows
-SPILL = 2.5  # times as long does a feature then take
+SPILL = 2.5  # times as long does a feature then take, and reading it
 MESSAGE_CALLS = 100.0  # gathering, sending and spreading the arrays of one message, in calls as below
 READ_CALLS = 4e-4  # reading a feature of a row again, in calls as below
-AGAIN_CALLS = 6e-4  # reading a value of scratch of a row again, after other tiles, where a reduction comes between
+AGAIN_CALLS = 1.2e-3  # reading a value of scratch of a row again, after other tiles, where a reduction comes between
 # Calls of NumPy's size in time: for a tile of rows and for each node in it; for a pass and an M-step of each node.
 TILE_CALLS, NODE_CALLS, PASS_CALLS, M_STEP_CALLS = 80.0, 25.0, 60.0, 180.0
 

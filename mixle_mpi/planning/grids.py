@@ -19,6 +19,8 @@ from mixle_mpi.contract.work import (
     NODE_CALLS,
     PASS_CALLS,
     READ_CALLS,
+    SPILL,
+    SPILLED_FEATURES,
     TILE_CALLS,
     WEIGHT,
 )
@@ -76,7 +78,9 @@ class Task:
         """
         each, nodes = self.resources.call_seconds or 0.0, count_banks(self.model)
         calls = (TILE_CALLS + nodes * NODE_CALLS) * tiles + nodes * PASS_CALLS
-        calls += (READ_CALLS * self.model.load.row_scratch + AGAIN_CALLS * again) * rows
+        features = self.model.load.row_scratch
+        features *= SPILL if features > SPILLED_FEATURES else 1.0
+        calls += (READ_CALLS * features + AGAIN_CALLS * again) * rows
         return each * calls * self.passes, each * nodes * M_STEP_CALLS
 
 
