@@ -40,7 +40,8 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
         check_cut(model, asked["cut"])
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
     found = read(path, model, world, weights=data.get("weight"), warn=True)
-    shape, rows, given = parse_grid(asked["grid"]), max(found.total, 1), observed(found.model)
+    shape, rows = parse_grid(asked["grid"]), max(found.total, 1)
+    given = observed(found.model, rows)
     if shape is not None and asked["tune"]:
         raise ModelError(f"tune chooses among grids, but the grid is given as {shape[0]} x {shape[1]}")
 

@@ -129,3 +129,23 @@ class Bank:
     def tile_width(self) -> int:
         """Float64 values of scratch for each row of a tile, this bank alone."""
         return self.size
+
+    def step_banks(self) -> tuple[Bank, ...]:
+        """The children whose rows are steps of this bank's rows."""
+        return ()
+
+    def step_width(self) -> int:
+        """Float64 values of scratch for each step of a row of a tile, this bank alone."""
+        return 0
+
+    def widths(self) -> tuple[int, int]:
+        """Float64 values of scratch of this bank and all below it: for each row, and for each step of a row."""
+        row, step = self.tile_width(), self.step_width()
+        of_steps = {id(child) for child in self.step_banks()}
+        for child in self.children():
+            own, below = child.widths()
+            if id(child) in of_steps:
+                step += own
+            else:
+                row, step = row + own, step + below
+        return row, step

@@ -6,6 +6,8 @@ block is the same on any number of data shards.
 
 from __future__ import annotations
 
+import numpy as np
+
 
 def num_blocks(n: int) -> int:
     """Blocks that `n` rows are dealt in: one row a block up to 4096 rows, else the largest power of two <= n / 32."""
@@ -17,6 +19,21 @@ def num_blocks(n: int) -> int:
 def block_start(block: int, n: int) -> int:
     """First row of a block; blocks differ in size by at most one row. `block == num_blocks(n)` gives n."""
     return block * n // num_blocks(n) if n else 0
+
+
+def block_of(row, n: int):
+    """The block of a row, or of rows (k,) int64."""
+    return ((row + 1) * num_blocks(n) - 1) // n
+
+
+def balanced_rows(work: np.ndarray, shards: int, n: int) -> list[int]:
+    """Borders of the rows of data shards with about as much work each, at borders of blocks; `work` (blocks,)."""
+    done = np.concatenate([[0], np.cumsum(work)])
+    share = done[-1] * np.arange(1, shards) / shards
+    above = np.minimum(np.searchsorted(done, share), len(work))
+    below = np.maximum(above - 1, 0)
+    nearest = np.where(share - done[below] < done[above] - share, below, above)
+    return [0, *(block_start(int(b), n) for b in nearest), n]
 
 
 def shard_rows(shard: int, shards: int, n: int) -> tuple[int, int]:

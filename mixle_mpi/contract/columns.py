@@ -15,17 +15,20 @@ from mixle_mpi.contract.random import keyed_uniform
 
 SAMPLE = 4096
 SUMMARY_SEED = 0x5EED
+LENGTH = "#length"  # ends the name of the column of the lengths of a sequence
 SHIFTED = ("centred", "even", "logarithm")
 
 
 @dataclass(frozen=True)
 class SlotKey:
-    """How columns are encoded: `kind` is "centred" (shifted and scaled numbers), "even" (the same with one
+    """How columns are encoded, of rows or of the steps of a `sequence`: `kind` is
+    "centred" (shifted and scaled numbers), "even" (the same with one
     scale for all columns), "logarithm" (centred logarithms), "plain" (numbers as they are) or "label".
     """
 
     kind: str
     columns: tuple[str, ...]
+    sequence: str = ""
 
 
 @dataclass
@@ -82,25 +85,24 @@ class Summary:
     def fault(self, reason: str) -> Fault:
         return self.faults.setdefault(reason, Fault())
 
-    def add_numbers(self, x: np.ndarray, first: int, total: int, names: tuple[str, ...]) -> None:
-        """Add a chunk of rows: x (d, n) float64, NaN where missing; `first` global row of `total`."""
+    def add_numbers(self, x: np.ndarray, rows: np.ndarray, total: int, names: tuple[str, ...]) -> None:
+        """Add a chunk of rows: x (d, n) float64, NaN where missing; `rows` (n,) their global numbers, of `total`."""
         absent = np.isnan(x)
         gone = absent.any(axis=0)
         infinite = np.isinf(x)
         if infinite.any():
             at = np.flatnonzero(infinite.any(axis=0))
             j = int(np.flatnonzero(infinite[:, at[0]])[0])
-            self.fault("infinite").add(len(at), first + int(at[0]), names[j], str(x[j, at[0]]))
+            self.fault("infinite").add(len(at), int(rows[at[0]]), names[j], str(x[j, at[0]]))
             gone = gone | infinite.any(axis=0)
         if absent.any():
             some = absent.any(axis=0) & ~absent.all(axis=0)
-            for reason, rows in (("partly missing", some), ("missing", absent.all(axis=0))):
-                at = np.flatnonzero(rows)
+            for reason, where in (("partly missing", some), ("missing", absent.all(axis=0))):
+                at = np.flatnonzero(where)
                 if len(at):
                     j = int(np.flatnonzero(absent[:, at[0]])[0])
-                    self.fault(reason).add(len(at), first + int(at[0]), names[j], "nothing")
+                    self.fault(reason).add(len(at), int(rows[at[0]]), names[j], "nothing")
             self.missing += int(absent.all(axis=0).sum())
-        rows = np.arange(first, first + x.shape[1], dtype=np.int64)
         if gone.any():
             x, rows = x[:, ~gone], rows[~gone]
         if not x.shape[1]:

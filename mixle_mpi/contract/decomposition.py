@@ -61,11 +61,15 @@ class Partial:
 
     `values` is C-contiguous float64 and equally shaped on all ranks of the data shard: (members, rows)
     partial sums for SUM; (2, members, rows) maxima and scaled sums for LOGSUMEXP, of which the reduced
-    value has the same shape: the log-sum-exp is value[0] + log(value[1]).
+    value has the same shape: the log-sum-exp is value[0] + log(value[1]). For GATHER `values` (k,) are those for
+    each rank one after another, `counts` how many for each, and `expected` how many come from each: it is
+    resumed with what came, rank by rank.
     """
 
     reduction: ReductionOp
     values: np.ndarray
+    counts: tuple[int, ...] = ()
+    expected: tuple[int, ...] = ()
 
 
 def decomposition_for(node) -> Decomposition:

@@ -43,6 +43,7 @@ class Family(Node):
 
     searches: ClassVar[bool] = False
 
+    sequence: str = ""
     encoding: Encoding = None  # type: ignore[assignment]  # until the leaf is bound
 
     def __init__(self, values: dict[str, Any], *, key: str | None = None, fixed: bool = False):
@@ -72,11 +73,12 @@ class Family(Node):
     def place(self, scope: Scope) -> Node:
         placed = copy.copy(self)
         placed.columns = scope.exactly(self.width or len(scope.names), self.type_name())
+        placed.sequence = scope.sequence
         return placed
 
     @property
     def slot_key(self) -> SlotKey:
-        return SlotKey(self.slot, self.columns)
+        return SlotKey(self.slot, self.columns, self.sequence)
 
     @property
     def base_key(self) -> tuple:

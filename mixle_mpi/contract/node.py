@@ -31,9 +31,16 @@ class Cuts:
     """Which units of which members each model shard holds: unit ranges per cut node and member.
 
     `ranges(path, members, units)` gives for each member the first unit and the unit after the last that
-    this shard holds, two (m,) int64 arrays, and (m,) bool, whether the member is cut at all. The base
-    class is the uncut tree.
+    this shard holds, two (m,) int64 arrays, and (m,) bool, whether the member is cut at all. `borders(units)` are
+    those of the ranges of a cut node on all `shards`, of which this is number `shard`. The base class is the
+    uncut tree.
     """
+
+    shard: int = 0
+    shards: int = 1
+
+    def borders(self, units: int) -> tuple[int, ...]:
+        return (0, units)
 
     def ranges(self, path: Path, members: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         m = len(members)
@@ -134,13 +141,24 @@ class Node:
         return log_density(self, data, **options)
 
     def posterior(self, data, path: str | None = None, **options) -> np.ndarray:
-        """Posterior probability of each component, (n, components), of the mixture at `path`, else the root.
+        """Posterior probability of each component, (n, components), of the mixture at `path`, else the root; of a
+        hidden Markov model there, of each state in the steps of all sequences, (steps, states).
 
-        Raises ValueError when there is no mixture there, a parameter is absent, or the data do not fit.
+        Raises ValueError when there is neither there, a parameter is absent, or the data do not fit.
         """
         from mixle_mpi.execution.evaluate import posterior
 
         return posterior(self, data, path, **options)
+
+    def viterbi(self, data, path: str | None = None, **options) -> list[np.ndarray]:
+        """Most probable path of states (steps,) int64 of each sequence, of the hidden Markov model at `path`, else
+        the root.
+
+        Raises ValueError when there is none there, a parameter is absent, or the data do not fit.
+        """
+        from mixle_mpi.execution.evaluate import viterbi
+
+        return viterbi(self, data, path, **options)
 
     def sample(self, n: int, seed: int = 0):
         """`n` independent rows, in the form that the model accepts; the same for the same seed.

@@ -10,22 +10,24 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Components:
-    """A level of a path below a mixture of `total` components: those that one bank evaluates, in order."""
+    """A level of a path below a node of `total` units, components of a mixture or states: those that one bank
+    evaluates, in order."""
 
     positions: tuple[int, ...]
     total: int
+    word: str = "component"
 
     def __str__(self) -> str:
         if len(self.positions) == 1 and self.total > 1:
-            return f"component_{self.positions[0]}"
+            return f"{self.word}_{self.positions[0]}"
         if len(self.positions) == self.total:
-            return "component_*"
-        return f"component_{{{','.join(map(str, self.positions))}}}"
+            return f"{self.word}_*"
+        return f"{self.word}_{{{','.join(map(str, self.positions))}}}"
 
 
 @dataclass(frozen=True)
 class Path:
-    """The place of a bank in the tree. Its members count through the components of all levels, the last fastest."""
+    """The place of a bank in the tree. Its members count through the units of all levels, the last fastest."""
 
     segments: tuple[str | Components, ...] = ()
 
@@ -37,7 +39,7 @@ class Path:
 
     @property
     def innermost(self) -> int:
-        """How many members of the innermost mixture one bank evaluates; 1 outside of mixtures."""
+        """How many units of the innermost node of units one bank evaluates; 1 outside of mixtures and the like."""
         return next((len(s.positions) for s in reversed(self.segments) if isinstance(s, Components)), 1)
 
     def select(self, pattern: str, members: np.ndarray) -> np.ndarray:
@@ -53,7 +55,7 @@ class Path:
                 continue
             number = np.asarray(segment.positions)[rest % len(segment.positions)]
             rest //= len(segment.positions)
-            match = re.fullmatch(r"component_(\*|\d+)", want)
+            match = re.fullmatch(rf"{segment.word}_(\*|\d+)", want)
             if match is None:
                 chosen[:] = False
             elif match[1] != "*":

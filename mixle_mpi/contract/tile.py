@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from typing import Protocol
+from collections.abc import Hashable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,15 +15,25 @@ class Source(Protocol):
     `first` is the global number of the shard's first row, `n` how many it has. `column` returns rows
     `start` to `stop` (counted in the shard) of one encoded array, rows on the last axis, or None where
     that array does not exist because it would say nothing (no missing rows, no base measure). `take`
-    returns a copy of the rows (k,) of an array that exists.
+    returns a copy of the rows (k,) of an array that exists. `sequences` are the sources of the steps of those
+    sequences that rows hold, by name.
     """
 
     first: int
     n: int
 
+    @property
+    def sequences(self) -> Mapping[str, StepSource]: ...
+
     def column(self, key: Hashable, start: int, stop: int) -> np.ndarray | None: ...
 
     def take(self, key: Hashable, rows: np.ndarray) -> np.ndarray: ...
+
+
+class StepSource(Source, Protocol):
+    """A source of steps: those of row r are offsets[r] to offsets[r + 1]; `offsets` (rows + 1,) int64 from 0."""
+
+    offsets: np.ndarray
 
 
 class Tile:
@@ -35,6 +45,8 @@ class Tile:
     ----------
     index : rows of the range that the row set picks, None for all
     labels : owner's id -> (n,) int32 starting unit of each row, instead of posterior weights
+    step_labels : sequence -> owner's id -> the same for all steps of the source
+    offsets : of a tile of steps, where in it those of each row begin, (rows + 1,) int64 from 0
     saved : owner's id -> what `score` leaves for `accumulate`
     captured : owner's id -> rows (k,) and responsibilities of each group, for those owners whose id was put there
     """
@@ -45,19 +57,22 @@ class Tile:
         self.stale = False
         self.index: np.ndarray | None = None
         self.labels: dict[int, np.ndarray] = {}
+        self.step_labels: dict[str, dict[int, np.ndarray]] = {}
+        self.offsets = np.zeros(1, np.int64)
+        self._steps: dict[str, Tile] = {}
         self._scratch: dict[tuple, np.ndarray] = {}
         self._subsets: dict[int, Tile] = {}
         self._filled: set[int] = set()
-        self.saved: dict[int, list[np.ndarray]] = {}
-        self.captured: dict[int, tuple[np.ndarray, list[np.ndarray]] | None] = {}
+        self.saved: dict[int, Any] = {}
+        self.captured: dict[int, Any] = {}
 
     def move(self, start: int, stop: int) -> None:
         """Turn to rows `start` to `stop` of the source; what was scored is forgotten."""
         self.start, self.stop = start, stop
         self._filled.clear()
         self.stale = False
-        for subset in self._subsets.values():
-            subset.stale = True
+        for below in (*self._subsets.values(), *self._steps.values()):
+            below.stale = True
 
     @property
     def n(self) -> int:
@@ -97,8 +112,31 @@ class Tile:
         tile.move(self.start, self.stop)
         tile.index = index if self.index is None else self.index[index]
         tile.labels = {k: v[index] for k, v in self.labels.items()}
+        tile.step_labels = self.step_labels
         tile.captured = self.captured
         return tile
+
+    def steps(self, name: str) -> Tile:
+        """The steps of a sequence of the tile's rows, as a tile of its own: the same for all who ask for it."""
+        source = self.source.sequences[name]
+        made = self._steps.get(name)
+        if made is None:
+            made = self._steps[name] = Tile(source)
+        elif not made.stale:
+            return made
+        first, stop = source.offsets[self.start], source.offsets[self.stop]
+        made.move(int(first), int(stop))
+        borders = source.offsets[self.start : self.stop + 1] - first
+        if self.index is not None:
+            lengths = np.diff(borders)[self.index]
+            made.offsets = np.concatenate([[0], np.cumsum(lengths)])
+            made.index = np.repeat(borders[:-1][self.index] - made.offsets[:-1], lengths) + np.arange(lengths.sum())
+        else:
+            made.offsets = borders
+        labels = {k: v[first:stop] for k, v in self.step_labels.get(name, {}).items()}
+        made.labels = labels if made.index is None else {k: v[made.index] for k, v in labels.items()}
+        made.captured = self.captured
+        return made
 
     def row_set(self, owner: object, index: np.ndarray) -> Tile:
         """The row set that `owner` scored in this tile, made now when nothing was scored."""

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mixle_mpi.contract.columns import Encoding, Fault, SlotKey, Summary, bind_encoding, label_key
+from mixle_mpi.contract.blocks import block_of, num_blocks
+from mixle_mpi.contract.columns import LENGTH, Encoding, Fault, SlotKey, Summary, bind_encoding, label_key
 from mixle_mpi.contract.errors import DataError, ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Bindings, Node
-from mixle_mpi.data.table import Labels, Table, agree
+from mixle_mpi.data.ragged import Level, levels_of, row_and_step
+from mixle_mpi.data.table import SEQUENCE, Labels, Table, agree
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.models.optional import Optional
 
@@ -42,12 +44,14 @@ class Slot:
 class Slots:
     """All slots of a placed model, and the groups of them that an Optional wants missing together.
 
-    `weight` is the column of sample weights, which no slot reads.
+    `weight` is the column of sample weights, which no slot reads. `steps` (blocks,) is how many steps the
+    sequences of each block of rows have, where there are any: `summarise` counts them.
     """
 
     slots: dict[SlotKey, Slot] = field(default_factory=dict)
     together: set[tuple[SlotKey, ...]] = field(default_factory=set)
     weight: str | None = None
+    steps: np.ndarray | None = None
 
     def wants(self) -> dict[str, str]:
         """Column -> "number", "text" or "integer"."""
@@ -58,7 +62,10 @@ class Slots:
                 declared = [v for f in slot.families.values() for v in (f.levels or ())]
                 integer = bool(declared) and all(isinstance(v, int) and not isinstance(v, bool) for v in declared)
                 want = "integer" if integer else "text"
+            want = f"{SEQUENCE}{want}" if slot.key.sequence else want
             for column in slot.key.columns:
+                if column.endswith(LENGTH):  # of a sequence, whose steps say it
+                    continue
                 if wants.setdefault(column, want) != want:
                     raise ModelError(f"column {column!r} is read as {wants[column]} and as {want}")
         return wants
@@ -77,7 +84,7 @@ def slots_of(placed: Node, weight: str | None = None) -> Slots:
             slot.required |= not optional
             slot.ties.update(keyed.items())
         if isinstance(node, Optional):
-            keys = {n.slot_key for n in node.of.walk() if isinstance(n, Family)}
+            keys = {n.slot_key for n in node.of.walk() if isinstance(n, Family) and n.sequence == level(node)}
             if len({k.columns for k in keys}) > 1:
                 found.together.add(tuple(sorted(keys, key=lambda k: (k.columns, k.kind))))
         for role, child in node.roles():
@@ -86,6 +93,11 @@ def slots_of(placed: Node, weight: str | None = None) -> Slots:
 
     visit(placed, False, {})
     return found
+
+
+def level(node: Node) -> str:
+    """The sequence of whose steps the first leaf at or below a node is; "" for rows."""
+    return next(n.sequence for n in node.walk() if isinstance(n, Family))
 
 
 def numbers(part: dict, columns: tuple[str, ...]) -> np.ndarray:
@@ -122,11 +134,11 @@ class _Tally:
         self.levels: list = []
         self.counts = np.empty(0, np.int64)
 
-    def add(self, labels: Labels, first: int) -> None:
+    def add(self, labels: Labels, rows: np.ndarray) -> None:
         counts = np.bincount(labels.codes + 1, minlength=len(labels.levels) + 1)  # those missing first
         if counts[0]:
-            at = int(np.argmax(labels.codes < 0))
-            self.summary.fault("missing").add(int(counts[0]), first + at, self.column, "nothing")
+            at = int(rows[np.argmax(labels.codes < 0)])
+            self.summary.fault("missing").add(int(counts[0]), at, self.column, "nothing")
         if labels.levels is not self.levels:
             self.finish()
             self.levels, self.counts = labels.levels, np.zeros(len(counts), np.int64)
@@ -156,44 +168,53 @@ def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[
     gathered = agree(world, own)
     merged: dict[SlotKey | str, Summary] = {key: Summary(len(key.columns)) for key in slots.slots}
     merged[WEIGHT] = Summary(1)
-    for summaries, _ in gathered:
+    slots.steps = sum(counts for *_, counts in gathered) if any(key.sequence for key in slots.slots) else None
+    for summaries, _, _ in gathered:
         for key, summary in summaries.items():
             merged[key].merge(summary)
     for key, slot in slots.slots.items():
-        slot.single = all(key in single for _, single in gathered)
+        slot.single = all(key in single for _, single, _ in gathered)
     return merged
 
 
-def _summaries(slots: Slots, table: Table, start: int, stop: int) -> tuple[dict, set]:
-    """Summaries of this rank's rows, and the slots whose numbers all came as float32."""
+def _summaries(slots: Slots, table: Table, start: int, stop: int) -> tuple[dict, set, np.ndarray]:
+    """Summaries of this rank's rows, the slots whose numbers all came as float32, and steps by block of rows."""
     local = {key: Summary(len(key.columns)) for key in slots.slots} | {WEIGHT: Summary(1)}
     tallies = {key: _Tally(local[key], key.columns[0]) for key in slots.slots if key.kind == "label"}
     single = {key for key in slots.slots if key.kind != "label"}
+    totals = {name: table.steps(name) if name else table.total for name in {key.sequence for key in slots.slots}}
+    steps = np.zeros(num_blocks(table.total) if any(totals) else 0, np.int64)
     for first, part in table.chunks(start, stop, slots.wants()):
+        levels = levels_of(part, first, slots.slots)
+        for name, level in levels.items():
+            if name:
+                blocks = block_of(levels[""].rows, table.total)
+                np.add.at(steps, blocks, np.diff(level.offsets))
         for key, slot in slots.slots.items():
+            level = levels[key.sequence]
             if key in tallies:
-                tallies[key].add(part[key.columns[0]], first)
+                tallies[key].add(level.columns[key.columns[0]], level.rows)
             else:
-                _add_chunk(local[key], slot, part, first, table.total)
-        single = {key for key in single if all(part[c].dtype == np.float32 for c in key.columns)}
+                _add_chunk(local[key], slot, level, totals[key.sequence])
+        single = {k for k in single if all(levels[k.sequence].columns[c].dtype == np.float32 for c in k.columns)}
         for keys in slots.together:
-            _add_together(local[keys[0]], keys, part, first)
+            _add_together(local[keys[0]], keys, levels[keys[0].sequence])
         if slots.weight is not None:
             _add_weights(local[WEIGHT], part[slots.weight], slots.weight, first)
     for tally in tallies.values():
         tally.finish()
-    return local, single
+    return local, single, steps
 
 
-def _add_chunk(summary: Summary, slot: Slot, part: dict, first: int, total: int) -> None:
-    columns = slot.key.columns
-    x = numbers(part, columns)
+def _add_chunk(summary: Summary, slot: Slot, level: Level, total: int) -> None:
+    columns, rows = slot.key.columns, level.rows
+    x = numbers(level.columns, columns)
     for key, family in slot.families.items():
         outside = _outside(family, x)
         if outside is not None and outside.any():
             at = int(np.argmax(outside))
-            summary.fault(repr(key)).add(int(outside.sum()), first + at, columns[0], f"{x[0, at]:g}")
-    summary.add_numbers(transformed(slot.key, x), first, total, columns)
+            summary.fault(repr(key)).add(int(outside.sum()), int(rows[at]), columns[0], f"{x[0, at]:g}")
+    summary.add_numbers(transformed(slot.key, x), rows, total, columns)
 
 
 def _add_weights(summary: Summary, weights: np.ndarray, column: str, first: int) -> None:
@@ -210,13 +231,13 @@ def _outside(family: Family, x: np.ndarray) -> np.ndarray | None:
     return None if inside is None else ~inside & np.isfinite(x).all(axis=0)
 
 
-def _add_together(summary: Summary, keys: tuple[SlotKey, ...], part: dict, first: int) -> None:
-    absent = np.stack([missing(part, key) for key in keys])
+def _add_together(summary: Summary, keys: tuple[SlotKey, ...], level: Level) -> None:
+    absent = np.stack([missing(level.columns, key) for key in keys])
     some = absent.any(axis=0) & ~absent.all(axis=0)
     if some.any():
         at = int(np.argmax(some))
         column = keys[int(np.argmax(absent[:, at]))].columns[0]
-        summary.fault("partly missing").add(int(some.sum()), first + at, column, "nothing")
+        summary.fault("partly missing").add(int(some.sum()), int(level.rows[at]), column, "nothing")
 
 
 def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, table: Table) -> None:
@@ -224,9 +245,9 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
 
     Raises DataError that names the first row, its column and value, and the counts by column.
     """
-    problems: list[tuple[Fault, str]] = []
+    problems: list[tuple[Fault, str, str]] = []  # with the sequence whose steps it counts
     for fault in summaries[WEIGHT].faults.values():
-        problems.append((fault, "is not a weight: weights are finite numbers >= 0"))
+        problems.append((fault, "is not a weight: weights are finite numbers >= 0", ""))
     readers: dict[tuple[str, ...], set[tuple]] = {}
     for key, slot in slots.slots.items():
         readers.setdefault(key.columns, set()).update(slot.families)
@@ -237,25 +258,31 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
             ("partly missing", "is missing, but not all columns that belong together are"),
         ):
             if reason in faults:
-                problems.append((faults[reason], text))
+                problems.append((faults[reason], text, key.sequence))
         if slot.required and "missing" in faults:
-            problems.append((faults["missing"], "is missing; wrap the model of a column in optional to allow that"))
+            text = "is missing; wrap the model of a column in optional to allow that"
+            problems.append((faults["missing"], text, key.sequence))
         if strict and len(readers[key.columns]) == 1:  # what one leaf excludes another may explain
             for base_key, family in slot.families.items():
                 if repr(base_key) in faults:
-                    problems.append((faults[repr(base_key)], f"is not in the support of {family.type_name()} "
-                                                             f"({family.support_text()})"))  # fmt: skip
+                    text = f"is not in the support of {family.type_name()} ({family.support_text()})"
+                    problems.append((faults[repr(base_key)], text, key.sequence))
     if not problems:
         return
-    fault, text = min(problems, key=lambda p: p[0].row)
+    row, step, fault, text = min(((*place_of(f.row, s), f, text) for f, text, s in problems), key=lambda p: p[:2])
     value = "the value" if fault.value == "nothing" else fault.value
     counts: dict[str, int] = {}
-    for other, _ in problems:
+    for other, _, _ in problems:
         counts[other.column] = counts.get(other.column, 0) + other.count
     many = ", ".join(f"{c}: {n}" for c, n in sorted(counts.items()))
-    where = table.where(fault.row, "the first is 0")
+    where = table.where(row, "the first is 0") + (f", step {step}" if step >= 0 else "")
     raise DataError(f"{where}, column {fault.column!r}: {value} {text}; "
                     f"rows refused by column: {many}")  # fmt: skip
+
+
+def place_of(number: int, sequence: str) -> tuple[int, int]:
+    """Row and step, -1 without one, of what has this number among rows or the steps of a sequence."""
+    return row_and_step(number) if sequence else (number, -1)
 
 
 def bindings(slots: Slots, summaries: dict[SlotKey | str, Summary], warn: bool = False,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from mixle_mpi.contract.columns import SHIFTED, Encoding, SlotKey
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.data.bind import WEIGHT, Slots, missing, numbers, transformed
+from mixle_mpi.data.ragged import Level, levels_of
 from mixle_mpi.data.table import Labels, Table
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.kernels.elementary import LOG_ZERO
@@ -21,11 +24,13 @@ class EncodedRows:
     encoding of each of these slots.
     """
 
-    def __init__(self, first: int, n: int, arrays: dict, single: dict[SlotKey, Encoding] | None = None):
+    def __init__(self, first: int, n: int, arrays: dict, single: dict[SlotKey, Encoding] | None = None,
+                 sequences: dict[str, EncodedSteps] | None = None):  # fmt: skip
         self.first = first
         self.n = n
         self.arrays = arrays
         self.single = single or {}
+        self.sequences = sequences or {}
 
     def column(self, key, start: int, stop: int) -> np.ndarray | None:
         """See `Source.column`."""
@@ -42,7 +47,16 @@ class EncodedRows:
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.arrays.values())
+        return sum(a.nbytes for a in self.arrays.values()) + sum(s.nbytes for s in self.sequences.values())
+
+
+class EncodedSteps(EncodedRows):
+    """The encoded steps of the sequences of one data shard, row by row: those of row r (counted in the shard) are
+    offsets[r] to offsets[r + 1], (n + 1,) int64 from 0."""
+
+    def __init__(self, offsets: np.ndarray, arrays: dict, single: dict[SlotKey, Encoding]):
+        super().__init__(0, int(offsets[-1]), arrays, single)
+        self.offsets = offsets
 
 
 def encoded(encoding: Encoding, x: np.ndarray) -> np.ndarray:
@@ -62,38 +76,81 @@ def encode(slots: Slots, bound: Bindings, model: Node, table: Table, start: int,
     leaves = {f.base_key: f for f in model.walk() if isinstance(f, Family)}
     single = {key: encoding for key, encoding in bound.items() if slots.slots[key].single}
     codes = {key: _Codes(encoding) for key, encoding in bound.items() if key.kind == "label"}
-    arrays: dict = {}
-    for key, encoding in bound.items():
-        if key in codes:
-            arrays[key] = np.empty(n, np.int32)
-        else:
-            arrays[key] = np.empty((len(key.columns), n), np.float32 if key in single else np.float64)
-        if encoding.missing:
-            arrays["mask", key.columns] = np.empty(n, bool)
-        for base in encoding.bases:
-            arrays[base] = np.empty(n)
+    rows, sequences = _Rows(n), {key.sequence: _Steps() for key in bound if key.sequence}
+    kept: dict[str, _Rows | _Steps] = {"": rows, **sequences}
     if slots.weight is not None:
-        arrays[WEIGHT] = np.empty(n)
+        rows.reserve(WEIGHT, (), np.float64)
+    for key, encoding in bound.items():
+        to = kept[key.sequence]
+        if key in codes:
+            to.reserve(key, (), np.int32)
+        else:
+            to.reserve(key, (len(key.columns),), np.float32 if key in single else np.float64)
+        if encoding.missing:
+            to.reserve(("mask", key.columns), (), bool)
+        for base in encoding.bases:
+            to.reserve(base, (), np.float64)
     for first, part in table.chunks(start, stop, slots.wants()):
-        at = first - start
+        levels = levels_of(part, first, bound)
+        for name, to in kept.items():
+            to.move(first - start, levels[name])
         for key, encoding in bound.items():
-            if key in codes:
-                raw = codes[key].of(part[key.columns[0]])
-                own = slice(at, at + len(raw))
-                arrays[key][own] = raw
-            else:
-                raw = numbers(part, key.columns)
-                own = slice(at, at + raw.shape[1])
+            columns, to = levels[key.sequence].columns, kept[key.sequence]
+            raw = codes[key].of(columns[key.columns[0]]) if key in codes else numbers(columns, key.columns)
             if encoding.missing:
-                arrays["mask", key.columns][own] = ~missing(part, key)
+                to.put(("mask", key.columns), ~missing(columns, key))
             for base in encoding.bases:
-                arrays[base][own] = _base(leaves[base], raw)
-            if key not in codes:
-                arrays[key][:, own] = raw if key in single else encoded(encoding, raw)
+                to.put(base, _base(leaves[base], raw))
+            to.put(key, raw if key in single or key in codes else encoded(encoding, raw))
         if slots.weight is not None:
-            arrays[WEIGHT][at : at + len(part[slots.weight])] = part[slots.weight]
+            rows.put(WEIGHT, part[slots.weight])
         table.release(first)
-    return EncodedRows(start, n, arrays, single)
+    alone = {name: {k: e for k, e in single.items() if k.sequence == name} for name in kept}
+    steps = {name: EncodedSteps(to.offsets(), to.arrays(), alone[name]) for name, to in sequences.items()}
+    return EncodedRows(start, n, rows.arrays(), alone[""], steps)
+
+
+class _Rows:
+    """Arrays of so many rows, filled chunk by chunk."""
+
+    def __init__(self, n: int):
+        self._n = n
+        self._arrays: dict[Hashable, np.ndarray] = {}
+
+    def reserve(self, key, shape: tuple[int, ...], dtype) -> None:
+        self._arrays[key] = np.empty((*shape, self._n), dtype)
+
+    def move(self, at: int, level: Level) -> None:
+        self._own = slice(at, at + len(level.rows))
+
+    def put(self, key, values: np.ndarray) -> None:
+        self._arrays[key][..., self._own] = values
+
+    def arrays(self) -> dict:
+        return self._arrays
+
+
+class _Steps:
+    """Arrays of steps, whose number is known at the end: each in parts until then."""
+
+    def __init__(self):
+        self._parts: dict[Hashable, list[np.ndarray]] = {}
+        self._lengths = [np.zeros(1, np.int64)]
+
+    def reserve(self, key, shape: tuple[int, ...], dtype) -> None:
+        self._parts[key] = [np.empty((*shape, 0), dtype)]
+
+    def move(self, at: int, level: Level) -> None:
+        self._lengths.append(np.diff(level.offsets))
+
+    def put(self, key, values: np.ndarray) -> None:
+        self._parts[key].append(np.asarray(values, self._parts[key][0].dtype))
+
+    def offsets(self) -> np.ndarray:
+        return np.cumsum(np.concatenate(self._lengths))
+
+    def arrays(self) -> dict:
+        return {key: np.concatenate(self._parts.pop(key), axis=-1) for key in list(self._parts)}
 
 
 class _Codes:
@@ -124,8 +181,21 @@ def _base(family: Family, raw: np.ndarray) -> np.ndarray:
 
 
 def observed_rows(bound: Bindings, rows: EncodedRows) -> np.ndarray | None:
-    """Which rows (n,) have anything observed; None when all have."""
-    masks: list = [rows.arrays.get(("mask", key.columns)) for key in bound]
+    """How much of each row (n,) is observed: whether anything is or, of sequences, in how many steps at most; None
+    when all rows are and hold no sequences."""
+    masks: list = [rows.arrays.get(("mask", key.columns)) for key in bound if not key.sequence]
+    if rows.sequences:
+        counts = [_observed_steps(bound, name, steps) for name, steps in rows.sequences.items()]
+        return np.maximum.reduce(counts)
     if not masks or any(m is None for m in masks):
         return None
     return np.logical_or.reduce(masks)
+
+
+def _observed_steps(bound: Bindings, name: str, steps: EncodedSteps) -> np.ndarray:
+    """Steps of each row (n,) with anything observed."""
+    masks: list = [steps.arrays.get(("mask", key.columns)) for key in bound if key.sequence == name]
+    if any(m is None for m in masks):
+        return np.diff(steps.offsets)
+    seen = np.concatenate([[0], np.cumsum(np.logical_or.reduce(masks))])
+    return np.diff(seen[steps.offsets])

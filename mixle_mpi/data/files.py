@@ -85,6 +85,10 @@ class JoinedTable(Table):
         for table in self.tables:
             table.check(wants)
 
+    def steps(self, name):
+        """See `Table.steps`."""
+        return sum(table.steps(name) for table in self.tables)
+
     def pieces_of(self, start, stop, wants, size):
         """See `Table.pieces_of`. No chunk has rows of two files."""
         for table, end in zip(self.tables, self.ends):

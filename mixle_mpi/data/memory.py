@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import DataError
 from mixle_mpi.data.frames import FrameColumn, frame_columns
-from mixle_mpi.data.table import Labels, Table, places
+from mixle_mpi.data.ragged import Ragged, check_sequences, flattened
+from mixle_mpi.data.table import SEQUENCE, Labels, Table, places
+
+Column = np.ndarray | FrameColumn | Ragged
 
 
 class MemoryTable(Table):
     """Columns that are in memory. `first` and `total` are given when each rank brings its own rows."""
 
-    def __init__(self, columns: dict[str, np.ndarray | FrameColumn], first: int = 0, total: int | None = None):
+    def __init__(self, columns: dict[str, Column], first: int = 0, total: int | None = None):
         rows = len(next(iter(columns.values()))) if columns else 0
         super().__init__(tuple(columns), first, rows, rows if total is None else total, everywhere=total is None)
         self.columns = columns
-        self._converted: dict[tuple[str, str], np.ndarray | Labels] = {}
+        self.step_counts: dict[str, int] = {}
+        self._converted: dict[tuple[str, str], np.ndarray | Labels | Ragged] = {}
+
+    def steps(self, name):
+        """See `Table.steps`."""
+        column = self.columns[name]
+        if name not in self.step_counts and isinstance(column, Ragged):
+            self.step_counts[name] = int(column.offsets[-1])
+        return self.step_counts.get(name, self.total)
 
     def check(self, wants):
         """Raise DataError for columns that are not there or not of the kind that is wanted."""
         places("the data", list(self.names), wants)
         for name, want in wants.items():
             column = self.columns[name]
+            check_sequences(isinstance(column, Ragged), want, f"column {name!r}")
             if isinstance(column, FrameColumn):
                 column.check(want)
             elif (name, want) not in self._converted:
@@ -39,42 +51,61 @@ class MemoryTable(Table):
                 part[name] = self.columns[name].read(own.start, own.stop, want, start)
                 continue
             column = self._converted[name, want]
-            part[name] = Labels(column.codes[own], column.levels) if isinstance(column, Labels) else column[own]
+            if isinstance(column, Ragged):
+                offsets = column.offsets[own.start : own.stop + 1]
+                part[name] = Ragged(_some(column.values, slice(offsets[0], offsets[-1])), offsets - offsets[0])
+            else:
+                part[name] = _some(column, own)
         return part
 
-    def _convert(self, name: str, want: str) -> np.ndarray | Labels:
+    def _convert(self, name: str, want: str) -> np.ndarray | Labels | Ragged:
         column = self.columns[name]
         if isinstance(column, FrameColumn):
             raise TypeError(f"column {name!r} of a table of another library is converted part by part")
-        return self._numbers(name, column) if want == "number" else factorize(column, name)
+        if isinstance(column, Ragged):
+            of_steps = want.removeprefix(SEQUENCE)
+            return Ragged(self._flat(name, column.values, of_steps, column.offsets), column.offsets)
+        return self._flat(name, column, want)
 
-    def _numbers(self, name: str, column: np.ndarray) -> np.ndarray:
-        if (column.dtype.kind == "f" and column.dtype.itemsize <= 8) or column.dtype.kind in "iub":
-            return column if column.dtype.kind == "f" else column.astype(np.float64)
-        numbers = np.empty(len(column))
-        for row, value in enumerate(column):
-            if value is None:
-                numbers[row] = np.nan
-            elif isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
-                try:
-                    numbers[row] = value
-                except OverflowError:
-                    raise DataError(f"row {self.first + row}, column {name!r}: the integer is too large") from None
-            else:
-                raise DataError(
-                    f"row {self.first + row}, column {name!r}: {value!r} is not a number; "
-                    "a column of labels wants categorical"
-                )
-        return numbers
+    def _flat(self, name: str, column: np.ndarray, want: str, offsets: np.ndarray | None = None):
+        def where(row: int) -> str:
+            if offsets is None:
+                return f"row {self.first + row}, column {name!r}"
+            of = int(np.searchsorted(offsets, row, side="right")) - 1
+            return f"row {self.first + of}, step {row - offsets[of]}, column {name!r}"
+
+        return _numbers(column, where) if want == "number" else factorize(column, where)
 
     def close(self) -> None:
         self._converted.clear()
 
 
-def factorize(column: np.ndarray, name: str) -> Labels:
+def _some(column, rows: slice):
+    return Labels(column.codes[rows], column.levels) if isinstance(column, Labels) else column[rows]
+
+
+def _numbers(column: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
+    """Numbers (n,) of a column; None is missing. `where` names a row."""
+    if (column.dtype.kind == "f" and column.dtype.itemsize <= 8) or column.dtype.kind in "iub":
+        return column if column.dtype.kind == "f" else column.astype(np.float64)
+    numbers = np.empty(len(column))
+    for row, value in enumerate(column):
+        if value is None:
+            numbers[row] = np.nan
+        elif isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
+            try:
+                numbers[row] = value
+            except OverflowError:
+                raise DataError(f"{where(row)}: the integer is too large") from None
+        else:
+            raise DataError(f"{where(row)}: {value!r} is not a number; a column of labels wants categorical")
+    return numbers
+
+
+def factorize(column: np.ndarray, where: Callable[[int], str]) -> Labels:
     """Labels of a column of strings, integers or mixed objects; None and NaN are missing. 1 and "1" differ.
 
-    Raises DataError for a label that is not a str, int, bool or float.
+    Raises DataError for a label that is not a str, int, bool or float; `where` names its row.
     """
     if column.dtype.kind in "USiub":
         distinct, numbers = np.unique(column, return_inverse=True)
@@ -88,7 +119,7 @@ def factorize(column: np.ndarray, name: str) -> Labels:
             continue
         value = as_label(value)
         if not isinstance(value, (str, int, float)):
-            raise DataError(f"row {row}, column {name!r}: the label {value!r} is not a text, an integer or a number")
+            raise DataError(f"{where(row)}: the label {value!r} is not a text, an integer or a number")
         key = label_key(value)
         if key not in known:
             known[key] = len(levels)
@@ -97,15 +128,20 @@ def factorize(column: np.ndarray, name: str) -> Labels:
     return Labels(codes, levels)
 
 
-def columns_of(data) -> dict[str, np.ndarray | FrameColumn]:
+def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Column]:
     """Named columns, each (n,), of an array, a list of rows, a dict of columns, or a pandas or Arrow table.
 
     The columns of arrays and of tuples are named "0", "1", ... from left to right, nested tuples
     flattened; a vector or tuple in a named column gives `name[0]`, `name[1]`, ..., a dict in it `name.key`.
+
+    `sequences` names the columns that hold a sequence in each row, "" for the rows themselves; what a step holds
+    is taken apart as rows are, see `flattened`.
     """
+    if sequences:
+        return _with_sequences(data, sequences)
     frame = frame_columns(data)
     if frame is not None:
-        return frame
+        return {**frame}
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("a masked array: write NaN or None where values are missing")
     if isinstance(data, Mapping):
@@ -130,6 +166,49 @@ def columns_of(data) -> dict[str, np.ndarray | FrameColumn]:
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
     return {**columns}
+
+
+def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
+    """Columns of data of which some are sequences."""
+    frame = frame_columns(data)
+    if frame is not None:
+        lists = {name for name in frame if "" in sequences or name in sequences}
+        return {**{name: c for name, c in frame.items() if name not in lists}, **_with_sequences(
+            {name: column.values.to_pylist() if isinstance(column, FrameColumn) else column.tolist()
+             for name, column in frame.items() if name in lists}, sequences)}  # fmt: skip
+    if isinstance(data, Mapping) or (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
+        named = data if isinstance(data, Mapping) else {k: [row.get(k) for row in data] for k in data[0]}
+        ragged = {k: v for k, v in named.items() if "" in sequences or str(k) in sequences}
+        columns = columns_of({k: v for k, v in named.items() if k not in ragged}) if len(ragged) < len(named) else {}
+        for name, values in ragged.items():
+            columns |= _ragged(list(values), str(name))
+    elif "" in sequences and isinstance(data, (list, tuple, np.ndarray)):
+        columns = _ragged(list(data), "")
+    elif isinstance(data, (list, tuple)):
+        width = len(data[0]) if data else 0
+        return _with_sequences({str(j): [row[j] for row in data] for j in range(width)}, sequences)
+    else:
+        raise DataError(f"data of type {type(data).__name__} are not understood where rows hold sequences: give a list "
+                        "with one item a sequence, a list of tuples or dicts, or a dict of columns")  # fmt: skip
+    lengths = {name: len(c) for name, c in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"columns of different lengths: {lengths}")
+    return columns
+
+
+def _ragged(items: list, name: str) -> dict[str, Column]:
+    """The columns of one sequence in each row, named as those of rows are, after `name` where it has one."""
+    steps, offsets = flattened(items, name)
+    inner = columns_of(steps)
+    if not inner:
+        inner = {"0": np.empty(0)}
+    found: dict[str, Column] = {}
+    for column, values in inner.items():
+        own = column if not name else name if list(inner) == ["0"] else f"{name}[{column}]"
+        if name and not column.isdigit():
+            own = f"{name}.{column}"
+        found[own] = Ragged(values, offsets)
+    return found
 
 
 def _as_column(values) -> np.ndarray:

@@ -12,7 +12,8 @@ import numpy as np
 from mixle_mpi.contract.errors import DataError
 from mixle_mpi.data.files import expanded, paths_of, suffix_of
 from mixle_mpi.data.memory import MemoryTable, columns_of
-from mixle_mpi.data.table import Table, on_first, together
+from mixle_mpi.data.ragged import Ragged
+from mixle_mpi.data.table import SEQUENCE, Table, on_first, together
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ READERS: dict[str, Callable[[list[str], Any], Opened]] = {
 }
 
 
+WITH_SEQUENCES = (".parquet", ".pq")
+
+
 def is_path(data) -> bool:
     """Whether data are named rather than given.
 
@@ -109,8 +113,10 @@ def files_of(data) -> list[str]:
     return files
 
 
-def open_data(data, world, local: bool = False) -> Opened:
+def open_data(data, world, local: bool = False, sequences: frozenset[str] = frozenset()) -> Opened:
     """The columns of data, a path or something in memory, which may be the rows of this rank. Collective.
+
+    `sequences` names the columns of data in memory that hold a sequence in each row, see `columns_of`.
 
     Raises
     ------
@@ -118,7 +124,7 @@ def open_data(data, world, local: bool = False) -> Opened:
         On all ranks, when the kind of file or object is not known or it cannot be opened.
     """
     if not is_path(data):
-        table = table_in_memory(data, world, local)
+        table = table_in_memory(data, world, local, sequences)
 
         def read(wants):
             together(world, lambda: table.check(wants))
@@ -126,12 +132,27 @@ def open_data(data, world, local: bool = False) -> Opened:
 
         return Opened(table.names, read)
     files = on_first(world, lambda: files_of(data))
-    return READERS[suffix_of(files[0], READERS)](files, world)
+    suffix = suffix_of(files[0], READERS)
+    opened = READERS[suffix](files, world)
+    return opened if suffix in WITH_SEQUENCES else _without_sequences(opened, files[0], suffix)
 
 
-def table_in_memory(data, world, local: bool) -> MemoryTable:
+def _without_sequences(opened: Opened, path: str, suffix: str) -> Opened:
+    """Data of a kind of file whose columns hold no sequences."""
+
+    def read(wants):
+        for name, want in wants.items():
+            if want.startswith(SEQUENCE):
+                raise DataError(f"{path}: column {name!r} cannot hold sequences in a {suffix} file; "
+                                f"lists are read from {' and '.join(WITH_SEQUENCES)}")  # fmt: skip
+        return opened.read(wants)
+
+    return Opened(opened.names, read)
+
+
+def table_in_memory(data, world, local: bool, sequences: frozenset[str] = frozenset()) -> MemoryTable:
     """The table of data in memory: the same on every rank, or with `local` each rank's own rows. Collective."""
-    columns = together(world, lambda: columns_of(data))
+    columns = together(world, lambda: columns_of(data, sequences))
     table = MemoryTable(columns)
     if not local:
         return table
@@ -143,7 +164,12 @@ def table_in_memory(data, world, local: bool) -> MemoryTable:
             raise DataError(
                 f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {', '.join(other)}"
             )
+    steps = world.allgather({name: int(c.offsets[-1]) for name, c in columns.items() if isinstance(c, Ragged)})
     if not table.rows:
+        ragged = {name for found in steps for name in found}
         columns = {name: np.empty(0, dtype=object) for name in names}
+        columns |= {name: Ragged(np.empty(0, dtype=object), np.zeros(1, np.int64)) for name in ragged}
     counts = [rows for rows, _ in everyone]
-    return MemoryTable(columns, sum(counts[: world.rank]), sum(counts))
+    table = MemoryTable(columns, sum(counts[: world.rank]), sum(counts))
+    table.step_counts = {name: sum(found.get(name, 0) for found in steps) for name in columns}
+    return table

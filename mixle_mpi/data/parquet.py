@@ -5,25 +5,33 @@ them decodes it up to its own last row: the time of one decoding, no message, an
 batch in memory.
 """
 
+import collections
 import contextlib
 import itertools
 import re
 from typing import NamedTuple
 
-from mixle_mpi.data.arrow import LabelReader, check_type, is_text, numbers_of
+from mixle_mpi.data.arrow import LabelReader, check_type, is_list, is_text, numbers_of, steps_of
 from mixle_mpi.data.files import open_files
+from mixle_mpi.data.ragged import Ragged, check_sequences
 from mixle_mpi.data.source import Source
-from mixle_mpi.data.table import DataError, Table, places
+from mixle_mpi.data.table import SEQUENCE, DataError, Fault, Table, places
 
 BUFFER = 2**17  # bytes; a column of a row group is read in pieces of this size
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds for the index of a DataFrame
 
 
 class Head(NamedTuple):
-    """Columns with their Arrow types, rows of each row group, and the size of a file in bytes."""
+    """Columns with the fields that they are in, Arrow types and numbers of values; rows of each row group, and the
+    size of a file in bytes.
+
+    The fields of steps, in a column of lists of structs, are columns as well: `name.field`.
+    """
 
     names: list
+    fields: list
     types: list
+    values: list
     groups: list
     size: int
 
@@ -54,8 +62,24 @@ def parquet_head(path):
     source = Source(path)
     with opened(source) as file:
         fields = [field for field in file.schema_arrow if not INDEX.fullmatch(field.name)]
-        groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        return Head([field.name for field in fields], [field.type for field in fields], groups, source.size)
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        counts = collections.Counter()
+        for group in groups:
+            leaves = (group.column(j) for j in range(group.num_columns))
+            for name, found in itertools.groupby(leaves, lambda leaf: leaf.path_in_schema.split(".")[0]):
+                counts[name] += max(leaf.num_values for leaf in found)
+        columns = [(name, field.name, kind, counts[field.name]) for field in fields for name, kind in columns_of(field)]
+        kept = [list(values) for values in zip(*columns)] or [[], [], [], []]
+        return Head(*kept, [group.num_rows for group in groups], source.size)
+
+
+def columns_of(field):
+    """Names and Arrow types of the columns that a field of a schema is read as."""
+    from pyarrow import list_, types
+
+    if is_list(field.type) and types.is_struct(field.type.value_type):
+        return [(f"{field.name}.{step.name}", list_(step.type)) for step in field.type.value_type]
+    return [(field.name, field.type)]
 
 
 class ParquetTable(Table):
@@ -71,20 +95,28 @@ class ParquetTable(Table):
     def check(self, wants):
         """See `Table.check`; a column whose type cannot be read as its kind is a `DataError`."""
         for (name, want), place in zip(wants.items(), places(self.path, list(self.names), wants)):
-            check_type(self.head.types[place], want, f"{self.path}: column {name!r}")
+            where, kind = f"{self.path}: column {name!r}", self.head.types[place]
+            of_rows = check_sequences(is_list(kind), want, where)
+            check_type(kind.value_type if want != of_rows else kind, of_rows, where)
+
+    def steps(self, name):
+        """See `Table.steps`; a list without a step counts as one."""
+        return self.head.values[self.names.index(name)]
 
     def pieces_of(self, start, stop, wants, size):
         """See `Table.pieces_of`. No chunk has rows of two row groups."""
         types = dict(zip(self.names, self.head.types))
-        texts = [name for name, want in wants.items() if want != "number" and is_text(types[name])]
-        labels = {name: LabelReader(name, want) for name, want in wants.items() if want != "number"}
+        kinds = {name: want.removeprefix(SEQUENCE) for name, want in wants.items()}
+        texts = [name for name, kind in kinds.items() if kind != "number" and is_text(types[name])]
+        labels = {name: LabelReader(name, kind) for name, kind in kinds.items() if kind != "number"}
+        fields = list(dict.fromkeys(self.head.fields[self.names.index(name)] for name in wants))
         source = Source(self.path, self.head.size)
         with opened(source, read_dictionary=texts) as file:
             for group, end in enumerate(self.ends):
                 row = end - self.head.groups[group]
                 if row >= stop or end <= start:
                     continue
-                for batch in file.iter_batches(size, [group], list(wants), use_threads=False):
+                for batch in file.iter_batches(size, [group], fields, use_threads=False):
                     first, last = max(start, row), min(stop, row + batch.num_rows)
                     if first < last:
                         own = batch.slice(first - row, last - first)
@@ -95,8 +127,21 @@ class ParquetTable(Table):
 
     def column(self, batch, name, labels, first):
         """The numbers or `Labels` of one column of a batch."""
-        array = batch.column(batch.schema.get_field_index(name))
-        return numbers_of(array) if labels is None else labels.labels(array, first)
+        place = batch.schema.get_field_index(name)
+        field = None
+        if place < 0:
+            name, field = name.split(".", 1)
+            place = batch.schema.get_field_index(name)
+        array = batch.column(place)
+        if not is_list(array.type):
+            return numbers_of(array) if labels is None else labels.labels(array, first)
+        if array.null_count:
+            at = first + array.is_null().index(True).as_py()
+            raise Fault(at, f", column {name!r}: the sequence is missing; write an empty list for one without steps")
+        steps, offsets = steps_of(array)
+        if field is not None:
+            steps = steps.field(field)
+        return Ragged(numbers_of(steps) if labels is None else labels.labels(steps, first), offsets)
 
     def close(self):
         """See `Table.close`."""

@@ -11,6 +11,7 @@ import numpy as np
 from mixle_mpi.contract.errors import DataError
 
 KINDS = ("number", "text", "integer")
+SEQUENCE = "sequence of "  # begins the kind of a column whose rows hold sequences
 
 
 class Fault(Exception):
@@ -48,6 +49,9 @@ class Labels:
 
     codes: np.ndarray
     levels: list
+
+    def __len__(self):
+        return len(self.codes)
 
 
 def places(path, names, wants):
@@ -102,6 +106,10 @@ class Table:
         path, first = self.files[bisect.bisect_right(self.files, row, key=lambda file: file[1]) - 1]
         return row_text(path, row - first, row if len(self.files) > 1 else None, note)
 
+    def steps(self, name):
+        """How many steps the sequences in a column have over all ranks."""
+        raise TypeError(f"{type(self).__name__} has no column of sequences")
+
     def release(self, row):
         """Forget the rows before a global row, which nobody will ask for again."""
 
@@ -114,7 +122,7 @@ class Table:
         Parameters
         ----------
         start, stop : global row numbers, first <= start <= stop <= first + rows
-        wants : dict of column name -> "number", "text" or "integer"
+        wants : dict of column name -> "number", "text" or "integer", after "sequence of " where rows hold sequences
         size : int, rows; by default as many as the cache can hold
 
         Yields
@@ -122,8 +130,8 @@ class Table:
         row : global number of the first row of the chunk
         columns : dict of column name -> (n,) float64 or float32 with NaN where missing, for
             "number"; `Labels` for "integer", with int levels, and for "text", with str levels, or
-            where columns have types levels of that type: 1 and "1" differ. The arrays may be views
-            of the table: do not write into them.
+            where columns have types levels of that type: 1 and "1" differ; `Ragged` of these for
+            sequences. The arrays may be views of the table: do not write into them.
 
         Raises
         ------

@@ -82,6 +82,10 @@ class Axis(ABC):
         """parts[r] goes to rank r, 1-d arrays of one type and any lengths; what came from each rank."""
 
     @abstractmethod
+    def exchange(self, array: np.ndarray, counts: list[int], expected: list[int]) -> np.ndarray:
+        """Of a flat array the next counts[r] values go to rank r; what came, expected[r] values from rank r."""
+
+    @abstractmethod
     def barrier(self) -> None:
         """Return when all ranks have called it."""
 
@@ -135,6 +139,9 @@ class Alone(Axis):
 
     def alltoall(self, parts):
         return list(parts)
+
+    def exchange(self, array, counts, expected):
+        return checked(array, (counts[0],)).copy()
 
     def barrier(self):
         pass

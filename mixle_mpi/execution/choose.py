@@ -21,6 +21,7 @@ from mixle_mpi.execution.memory_limit import rank_memory
 from mixle_mpi.execution.shard import check_cut, cut_paths
 from mixle_mpi.models.composite import Record
 from mixle_mpi.models.optional import Optional
+from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.balance import BalancePlan, plan_grid, plan_on, plan_shape
 from mixle_mpi.planning.rationale import size
 from mixle_mpi.planning.resources import Resources
@@ -147,7 +148,7 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     elif kept is not None and kept["ranks"] == ranks and (cut is None or kept["cut"] in (None, cut)):
         choice = _kept(model, n, resources, kept)
     if choice is None:
-        plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model), cut=cut, first=FIRST)
+        plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model, n), cut=cut, first=FIRST)
         choice = choice_of(plan, ranks)
     if choice.plan is not None and not choice.plan.fits:
         besides = f" That is besides {size(taken)} that each process takes by itself." if taken else ""
@@ -160,7 +161,7 @@ def _asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cu
     check_shape(*shape, len(resources.devices))
     devices = tuple(map(tuple, np.arange(len(resources.devices)).reshape(shape).tolist()))
     try:
-        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model))
+        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model, n))
     except ModelError:  # unlike nodes that a path with a star cuts alike can be run, but not planned
         plan = None
     return Choice(devices, len(resources.devices), cut, None, None, "asked", plan)
@@ -174,7 +175,7 @@ def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Ch
     bounds, rows = (None if kept[k] is None else tuple(kept[k]) for k in ("bounds", "row_bounds"))
     try:
         plan = plan_on(model, resources, n_data=n, shape=(len(devices), len(devices[0])), cut=kept["cut"],
-                       bounds=bounds, rows=rows, devices=devices, given=observed(model))  # fmt: skip
+                       bounds=bounds, rows=rows, devices=devices, given=observed(model, n))  # fmt: skip
     except ModelError:  # it is the checkpoint of another run: where the fit goes on it is refused by name
         return None
     return Choice(devices, kept["ranks"], kept["cut"], bounds, rows, "kept", plan)
@@ -200,17 +201,19 @@ def alternatives(choice: Choice, model: Node, total: int, resources: Resources) 
     for k, (shape, cut) in enumerate([*others, everyone]):
         room = MOST_TRIED - (k < len(others) and all(c.shape != everyone[0] for c in found))
         if len(found) < room and all(c.shape != shape for c in found):
-            plan = plan_shape(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model), first=FIRST)
+            plan = plan_shape(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model, n), first=FIRST)
             found += [choice_of(plan, choice.ranks)] if plan.fits else []
     return found
 
 
-def observed(model: Node) -> dict[str, dict[str, float]]:
-    """Which share of its rows a bound model scores below an `Optional`, by the field around it.
+def observed(model: Node, n: int) -> dict[str, dict[str, float]]:
+    """What `n` rows say, by the field around a node: which share of them a bound model scores below an `Optional`,
+    and how many steps a sequence has.
 
     Leaves that may be missing are worked out in all rows.
     """
     shares: dict[str, list[float]] = {}
+    lengths: dict[str, float] = {}
 
     def visit(node: Node, name: str) -> None:
         if isinstance(node, Optional):
@@ -218,11 +221,14 @@ def observed(model: Node) -> dict[str, dict[str, float]]:
             rows = seen.observed + seen.missing
             share = 1.0 if isinstance(node.of, Family) or not rows else seen.observed / rows
             shares.setdefault(name, []).append(share)
+        if isinstance(node, Steps):
+            leaf = next(f for child in node.step_models() for f in child.walk() if isinstance(f, Family))
+            lengths[name] = (leaf.encoding.observed + leaf.encoding.missing) / n
         for role, child in node.roles():
             visit(child, role if isinstance(node, Record) else name)
 
     visit(model, "")
-    return {"observed": {name: sum(found) / len(found) for name, found in shares.items()}}
+    return {"observed": {name: sum(found) / len(found) for name, found in shares.items()}, "length": lengths}
 
 
 def chosen_cut(model: Node, shape: tuple[int, int], cut: str | None) -> str | None:

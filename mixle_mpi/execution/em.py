@@ -13,7 +13,7 @@ from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Alone, Axis
 from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, resources_of
 from mixle_mpi.execution.clock import Clock
-from mixle_mpi.execution.executor import Counts, Executor, compile_tree, layout_of
+from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.fingerprint import fingerprint
 from mixle_mpi.execution.fitted import fitted, state_of
 from mixle_mpi.execution.grid import Grid, check_shape, mpi_world
@@ -23,6 +23,7 @@ from mixle_mpi.execution.loop import Callback, Ending, State, Watch, iterate
 from mixle_mpi.execution.memory_limit import KERNEL_BYTES, resident_bytes
 from mixle_mpi.execution.part import on_grid
 from mixle_mpi.execution.result import Judge, Result
+from mixle_mpi.execution.shard import compile_tree, layout_of
 from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.execution.ties import count_free

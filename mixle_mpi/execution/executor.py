@@ -11,21 +11,16 @@ from mixle_mpi.contract.decomposition import Partial
 from mixle_mpi.contract.errors import NumericalError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
-from mixle_mpi.contract.layout import Layout
-from mixle_mpi.contract.node import Cuts, Node
-from mixle_mpi.contract.path import Path
+from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.tile import Source, Tile
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.owners import Owners, shared_slices
 from mixle_mpi.execution.partials import reduce_partials
-from mixle_mpi.execution.shard import PathCuts
+from mixle_mpi.execution.shard import PathCuts, compile_tree, layout_of
 from mixle_mpi.execution.ties import Ties
+from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_borders, tile_widths
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
-
-TILE_VALUES = 1 << 18  # float64 values of scratch in a tile, two megabytes
-TILE_ROWS = 128, 16384  # least and most: fewer are slower, as every tile takes some tens of microseconds
-TILES_A_MESSAGE = 2  # tiles scored together when a reduction has to wait for other ranks
 
 
 @dataclass
@@ -59,30 +54,6 @@ class Counts:
     maximized: int = 0
 
 
-def compile_tree(model: Node, cuts: Cuts | None, exclusive: bool):
-    """The bank of a bound model: all of it, or what the cuts leave here."""
-    one = np.zeros(1, np.int64)
-    return model.compile([model], Path(), one, 1, np.array([exclusive]), cuts or Cuts()).stand_alone()
-
-
-def layout_of(bank) -> Layout:
-    """The flat buffers of a compiled tree."""
-    return Layout([matrix for b in bank.walk() for matrix in b.matrices()])
-
-
-def tile_rows(model: Node, cut: str | None, model_shards: int, bounds: tuple[int, ...] | None = None) -> int:
-    """Rows of a tile: the same on all model shards, from the width of the widest of them."""
-    widths = []
-    looked_at = {0, model_shards // 2, model_shards - 1}
-    if bounds is not None:
-        looked_at.add(int(np.argmax(np.diff(bounds))))
-    for shard in sorted(looked_at):
-        cuts = PathCuts(cut, shard, model_shards, bounds) if cut is not None and model_shards > 1 else None
-        widths.append(sum(b.tile_width() for b in compile_tree(model, cuts, True).walk()))
-    least, most = TILE_ROWS
-    return int(min(max(TILE_VALUES // max(max(widths), 1), least), most))
-
-
 class Executor:
     """The local tree of one rank of a grid, with its parameters and statistics.
 
@@ -114,25 +85,28 @@ class Executor:
         self._ties = Ties(self.bank, self.layout, grid.model if self.cut is not None else None)
         self._owners = Owners(self.layout, self._ties.names(), grid.data)
         self._copies = shared_slices(self.layout)
-        self._rows = tile_rows(model, self.cut, shards, bounds)
-        self._ones = np.ones((1, min(self._rows, source.n)))
+        self._borders = tile_borders(source, *tile_widths(model, self.cut, shards, bounds))
+        self._ones = np.ones((1, max(np.diff(self._borders), default=0)))
         self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
-        self.labels: dict[int, np.ndarray] = {}
+        self.labels: dict[str, dict[int, np.ndarray]] = {}
         self.counts = Counts()
         leaves = [b for b in self.bank.walk() if isinstance(b.node, Family)]
-        self._leaf_units = sum(b.size for b in leaves)
+        self._leaf_units: dict[str, int] = {}
+        for b in leaves:
+            self._leaf_units[b.node.sequence] = self._leaf_units.get(b.node.sequence, 0) + b.size
         self._leaf_members = sum(len(self._owners.own[b.path]) for b in leaves if not b.node.fixed)
 
     # -- the pass ----------------------------------------------------------------------------------
 
     def batches(self) -> Generator[list[Tile], None, None]:
         """Tiles in row order, several at once where a reduction is shared."""
-        borders = [*range(0, self.source.n, self._rows), self.source.n]
+        borders, own = self._borders, self.labels.get("", {})
         for at in range(0, len(borders) - 1, len(self._tiles)):
             batch = self._tiles[: len(borders) - 1 - at]
             for k, tile in enumerate(batch):
                 tile.move(borders[at + k], borders[at + k + 1])
-                tile.labels = {owner: labels[tile.start : tile.stop] for owner, labels in self.labels.items()}
+                tile.labels = {owner: labels[tile.start : tile.stop] for owner, labels in own.items()}
+                tile.step_labels = self.labels
             yield batch
 
     def row_weights(self, tile: Tile) -> np.ndarray:
@@ -178,7 +152,8 @@ class Executor:
         self.counts.tiles += len(rows)
         self.counts.rows += sum(rows)
         self.counts.tile_rows = max(self.counts.tile_rows, *rows)
-        self.counts.unit_rows += sum(rows) * self._leaf_units
+        for sequence, units in self._leaf_units.items():
+            self.counts.unit_rows += units * sum(tile.steps(sequence).n if sequence else tile.n for tile in batch)
 
     def _weigh(self, tile: Tile, score: np.ndarray, found: Pass) -> np.ndarray:
         """The weights (1, n) that go down; impossible rows are counted and get none."""
@@ -195,8 +170,9 @@ class Executor:
         found.log_likelihood += float(np.sum(score * weights[0] if used.all() else score[used] * weights[0, used]))
         return weights
 
-    def accumulate_labels(self, labels: dict[int, np.ndarray]) -> None:
-        """Statistics of hard starting labels: bank's id -> (n,) int32 unit numbers, -1 for none."""
+    def accumulate_labels(self, labels: dict[str, dict[int, np.ndarray]]) -> None:
+        """Statistics of hard starting labels: of rows under "", of the steps of a sequence under its name, for each
+        bank's id (n,) int32 unit numbers, -1 for none."""
         self.labels = labels
         self._begin()
         found = Pass()

@@ -6,7 +6,7 @@ import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.node import Node
-from mixle_mpi.execution.executor import layout_of
+from mixle_mpi.execution.shard import layout_of
 
 
 class FittedState:

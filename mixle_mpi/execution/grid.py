@@ -168,6 +168,15 @@ class MpiAxis(Axis):
                 own[at : at + step] = part
         return got
 
+    def exchange(self, array, counts, expected):
+        checked(array, (sum(counts),))
+        out = np.empty(sum(expected), array.dtype)
+        if max(sum(counts), sum(expected)) * array.itemsize <= self._limit:
+            self._count(array.nbytes, True)
+            self._comm.Alltoallv([array, counts], [out, expected])
+            return out
+        return np.concatenate(self.alltoall(np.split(array, np.cumsum(counts)[:-1])))
+
     def barrier(self):
         self._comm.Barrier()
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mixle_mpi.contract.blocks import shard_rows
+from mixle_mpi.contract.blocks import balanced_rows, shard_rows
 from mixle_mpi.contract.errors import DataError, ModelError, nearest
 from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.data.bind import WEIGHT, Slots, bindings, check, slots_of, summarise
-from mixle_mpi.data.encode import EncodedRows, encode, observed_rows
+from mixle_mpi.data.encode import EncodedRows, EncodedSteps, encode, observed_rows
 from mixle_mpi.data.exchange import exchange
 from mixle_mpi.data.memory import MemoryTable
 from mixle_mpi.data.open import Opened, open_data
 from mixle_mpi.data.table import Table, together
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
+from mixle_mpi.models.composite import Composite, Record
+from mixle_mpi.models.sequence import Steps
 
 Coords = list[tuple[int, int] | None]
 
@@ -83,7 +85,7 @@ def read(
     ValueError, OSError
         The same on all ranks: data that do not fit the model, with row, column and value.
     """
-    opened = open_data(data, world, local)
+    opened = open_data(data, world, local, sequences_of(model))
     if not opened.names:
         opened = without_rows(model.width or 0)
     named = isinstance(weights, str)
@@ -115,7 +117,7 @@ def deal(
     row_bounds : borders of the rows of the data shards, by default even ones
     """
     total = found.total
-    borders = row_bounds or [shard_rows(d, shards, total)[0] for d in range(shards)] + [total]
+    borders = list(row_bounds or default_borders(found, shards))
     ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
     if found.kept is None and found.table.everywhere and not keep:
         rows = _encoded(found, world, *ranges[world.rank])
@@ -126,7 +128,7 @@ def deal(
             found.table.close()
         rows, found.kept = found.kept, None
         if keep:  # what is exchanged is given away, array by array
-            found.kept = EncodedRows(rows.first, rows.n, dict(rows.arrays), rows.single)
+            found.kept = copied(rows)
         rows = exchange(rows, ranges, world)
     own_weights = rows.arrays.pop(WEIGHT, None)
     seen = observed_rows(found.bindings, rows)
@@ -134,6 +136,14 @@ def deal(
     effective = np.array([mass_of(rows.n, seen, own_weights) if at is not None and at[1] == 0 else 0.0])
     world.allreduce(effective)
     return Loaded(found.model, rows, total, float(effective[0]), own_weights)
+
+
+def default_borders(found: Read, shards: int) -> list[int]:
+    """Borders of the rows of data shards: even ones, of sequences with about as many steps each."""
+    total = found.total
+    if found.slots.steps is not None and total:
+        return balanced_rows(found.slots.steps, shards, total)
+    return [shard_rows(d, shards, total)[0] for d in range(shards)] + [total]
 
 
 def _encoded(found: Read, world: Axis, start: int, stop: int) -> EncodedRows:
@@ -145,6 +155,28 @@ def _encoded(found: Read, world: Axis, start: int, stop: int) -> EncodedRows:
     return rows
 
 
+def sequences_of(model: Node) -> frozenset[str]:
+    """The columns of data in memory that hold sequences for a model: "" for the rows themselves."""
+    if isinstance(model, Steps):
+        return frozenset({""})
+    found: set[str] = set()
+    for role, child in model.roles():
+        for name in sequences_of(child):
+            if isinstance(model, Record):
+                found.update(model.field_columns.get(role, (role,)) if not name else (name,))
+            elif isinstance(model, Composite):
+                found.add(name or role.removeprefix("factor_"))
+            else:
+                found.add(name)
+    return frozenset(found)
+
+
+def copied(rows: EncodedRows) -> EncodedRows:
+    """The same arrays, so that those of one may be taken away."""
+    sequences = {name: EncodedSteps(s.offsets, dict(s.arrays), s.single) for name, s in rows.sequences.items()}
+    return EncodedRows(rows.first, rows.n, dict(rows.arrays), rows.single, sequences)
+
+
 def without_rows(width: int) -> Opened:
     """Data in memory without rows, which do not say how many columns they have."""
     table = MemoryTable({str(j): np.empty(0) for j in range(width)})
@@ -152,10 +184,10 @@ def without_rows(width: int) -> Opened:
 
 
 def mass_of(n: int, seen: np.ndarray | None, weights: np.ndarray | None) -> float:
-    """The sum of the weights (n,) of the rows that are `seen` (n,), each by default."""
+    """The sum of the weights (n,) of the rows times how much of them is `seen` (n,), by default one each."""
     if weights is None:
-        return float(n if seen is None else np.count_nonzero(seen))
-    return float(weights.sum() if seen is None else weights[seen].sum())
+        return float(n if seen is None else seen.sum())
+    return float(weights.sum() if seen is None else (weights * seen).sum())
 
 
 def checked_weights(weights, total: int, local: bool, n: int, start: int) -> np.ndarray:

@@ -16,6 +16,8 @@ def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
     gets the same bits.
     """
     how = partials[0].reduction
+    if how is ReductionOp.GATHER:
+        return exchange_partials(partials, model)
     shapes = [p.values.shape for p in partials]
     flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
                            for p in partials], axis=1)  # fmt: skip
@@ -27,3 +29,19 @@ def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
         raise ValueError(f"no reduction is known for {how}")
     sizes = np.cumsum([p.values.size // len(flat) for p in partials])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(flat, sizes, axis=1), shapes)]
+
+
+def exchange_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
+    """What came for each of several GATHER partials, rank by rank, in one message for all. Collective."""
+    sent = [np.split(p.values, np.cumsum(p.counts)[:-1]) for p in partials]
+    counts = [sum(p.counts[rank] for p in partials) for rank in range(model.size)]
+    expected = [sum(p.expected[rank] for p in partials) for rank in range(model.size)]
+    flat = np.concatenate([parts[rank] for rank in range(model.size) for parts in sent])
+    came = model.exchange(flat, counts, expected)
+    found: list[list[np.ndarray]] = [[] for _ in partials]
+    at = 0
+    for rank in range(model.size):
+        for own, p in zip(found, partials):
+            own.append(came[at : at + p.expected[rank]])
+            at += p.expected[rank]
+    return [np.concatenate(parts) for parts in found]

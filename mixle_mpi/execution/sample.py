@@ -9,8 +9,10 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.random import keyed_generator
 from mixle_mpi.models.composite import Composite, Record
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
+from mixle_mpi.models.sequence import Sequence, Steps
 
 
 def sample(model: Node, n: int, seed: int = 0):
@@ -46,7 +48,49 @@ def draw(node: Node, n: int, rng: np.random.Generator):
         used = np.unique(which) if n else np.zeros(1, int)
         parts = [(np.flatnonzero(which == k), draw(node.components[k], int((which == k).sum()), rng)) for k in used]
         return _merged(parts, n)
+    if isinstance(node, Sequence):
+        lengths = _lengths(node, n, rng)
+        return _split(draw(node.element, int(lengths.sum()), rng), lengths)
+    if isinstance(node, HiddenMarkov):
+        return _chains(node, n, rng)
     raise ModelError(f"{node.type_name()} cannot be sampled")
+
+
+def _lengths(node: Steps, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of steps (n,) int64 of sequences."""
+    if node.length is None:
+        raise ModelError(f"{node.type_name()}: without a model of the length sequences cannot be sampled; give length")
+    drawn = np.asarray(draw(node.length, n, rng), dtype=float)
+    return np.maximum(np.round(drawn), 0).astype(np.int64)
+
+
+def _chains(node: HiddenMarkov, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Sequences (n,) of a hidden Markov model."""
+    if node.initial is None or node.transition is None:
+        raise ModelError("hidden_markov: initial or transition is absent; fit the model first, or give them")
+    lengths = _lengths(node, n, rng)
+    states = np.empty(int(lengths.sum()), np.int64)
+    starts = np.cumsum(lengths) - lengths
+    rows = np.cumsum(node.transition, axis=1)
+    first, u = np.cumsum(node.initial), rng.random(len(states))
+    for t in range(int(lengths.max(initial=0))):  # all sequences that have a step t
+        at = starts[lengths > t] + t
+        cumulative = np.broadcast_to(first, (len(at), len(first))) if t == 0 else rows[states[at - 1]]
+        states[at] = np.minimum((cumulative <= u[at, None]).sum(axis=1), len(first) - 1)
+    used = np.unique(states) if len(states) else np.zeros(1, int)
+    parts = [(np.flatnonzero(states == s), draw(node.emissions[s], int((states == s).sum()), rng)) for s in used]
+    return _split(_merged(parts, len(states)), lengths)
+
+
+def _split(drawn, lengths: np.ndarray) -> np.ndarray:
+    """Sequences (n,) of the steps that were drawn, arrays of numbers or lists of cells, in the form of one step."""
+    out = np.empty(len(lengths), dtype=object)
+    numbers = _stacked(drawn)
+    steps = numbers if numbers is not None else list(_cells(drawn))
+    at = np.concatenate([[0], np.cumsum(lengths)])
+    for i in range(len(lengths)):
+        out[i] = steps[at[i] : at[i + 1]]
+    return out
 
 
 def _named(node: Record, drawn: dict) -> dict:

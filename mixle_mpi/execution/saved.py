@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.contract.columns import Encoding, SlotKey
+from mixle_mpi.contract.columns import LENGTH, Encoding, SlotKey
 from mixle_mpi.contract.errors import DataError, ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.scope import Scope
-from mixle_mpi.execution.executor import compile_tree, layout_of
 from mixle_mpi.execution.fitted import fitted, state_of
+from mixle_mpi.execution.shard import compile_tree, layout_of
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.specification import build, describe
 
@@ -128,25 +129,30 @@ def _leaves(model: Node) -> list[Family]:
 
 def structure(model: Node) -> Node:
     """The model with mixtures of copies as one copy and a number, whatever has been looked at."""
-    return model.replace(structure) if not isinstance(model, Mixture) else model.structure(structure)
+    return model.structure(structure) if isinstance(model, (Mixture, HiddenMarkov)) else model.replace(structure)
 
 
 def _root_columns(model: Node) -> list[str]:
     """The columns that the root reads, once each, in order."""
-    return list(dict.fromkeys(c for leaf in _leaves(model) for c in leaf.columns))
+    columns = [c for leaf in _leaves(model) for c in leaf.columns]
+    return list(dict.fromkeys(c for c in columns if not c.endswith(LENGTH)))
 
 
 def slot_name(key: SlotKey) -> str:
     """A slot in words, as files name it."""
-    return f"{key.kind}:{json.dumps(list(key.columns))}"
+    steps = f" of the steps of {json.dumps(key.sequence)}" if key.sequence else ""
+    return f"{key.kind}:{json.dumps(list(key.columns))}{steps}"
 
 
 def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
     """An encoding as plain data, its numbers to the bit."""
     numbers = {name: [float(v).hex() for v in getattr(encoding, name)] for name in NUMBERS}
-    return {"kind": encoding.key.kind, "columns": list(encoding.key.columns), "levels": list(encoding.levels)} | numbers
+    key = encoding.key
+    steps = {"sequence": key.sequence} if key.sequence else {}
+    return {"kind": key.kind, "columns": list(key.columns), "levels": list(encoding.levels)} | steps | numbers
 
 
 def _encoding_from_json(spec: dict[str, Any]) -> Encoding:
     numbers: dict[str, Any] = {name: np.array([float.fromhex(v) for v in spec[name]]) for name in NUMBERS}
-    return Encoding(SlotKey(spec["kind"], tuple(spec["columns"])), levels=tuple(spec["levels"]), **numbers)
+    key = SlotKey(spec["kind"], tuple(spec["columns"]), spec.get("sequence", ""))
+    return Encoding(key, levels=tuple(spec["levels"]), **numbers)

@@ -1,14 +1,18 @@
-"""Which units of which nodes a model shard holds."""
+"""Which units of which nodes a model shard holds, and the tree of what it holds."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from mixle_mpi.contract.blocks import unit_range
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family
+from mixle_mpi.contract.layout import Layout
 from mixle_mpi.contract.node import Cuts, Node
 from mixle_mpi.contract.path import Path
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 
 
@@ -19,6 +23,11 @@ class PathCuts(Cuts):
         if bounds is not None and (len(bounds) != shards + 1 or bounds[0] != 0 or list(bounds) != sorted(bounds)):
             raise ModelError(f"bounds {bounds} are not the borders of {shards} ranges of units")
         self.pattern, self.shard, self.shards, self.bounds = pattern, shard, shards, bounds
+
+    def borders(self, units: int) -> tuple[int, ...]:
+        if self.bounds is not None:
+            return self.bounds
+        return (*(unit_range(k, self.shards, units)[0] for k in range(self.shards)), units)
 
     def ranges(self, path: Path, members: np.ndarray, units: int):
         low, high, cut = super().ranges(path, members, units)
@@ -47,18 +56,26 @@ def cut_paths(model: Node) -> list[str]:
     return found
 
 
+def _units(node: Node) -> tuple[str, Sequence[Node]]:
+    """What the units of a node are called in paths, and the units; "" and none of most nodes."""
+    if isinstance(node, Mixture):
+        return "component", node.components
+    return ("state", node.emissions) if isinstance(node, HiddenMarkov) else ("", ())
+
+
 def check_cut(model: Node, pattern: str) -> str:
     """The path of the nodes to cut, as the banks know it. Raises ModelError when there are none."""
     nodes = [model]
     for segment in [s for s in pattern.split("/") if s]:
         below: list[Node] = []
         for node in nodes:
-            if isinstance(node, Mixture) and segment.startswith("component_"):
-                number = segment.removeprefix("component_")
+            word, units = _units(node)
+            if word and segment.startswith(f"{word}_"):
+                number = segment.removeprefix(f"{word}_")
                 if number == "*":
-                    below += [child for _, child in node.roles()]
-                elif number.isdigit() and int(number) < node.num_components:
-                    below.append(node.components[int(number)])
+                    below += [child for role, child in node.roles() if role.startswith(f"{word}_")]
+                elif number.isdigit() and int(number) < len(units):
+                    below.append(units[int(number)])
             else:
                 below += [child for role, child in node.roles() if role == segment]
         nodes = below
@@ -66,3 +83,14 @@ def check_cut(model: Node, pattern: str) -> str:
         return pattern
     known = ", ".join(repr(p) if p else "'' (the root)" for p in cut_paths(model)) or "none"
     raise ModelError(f"cut {pattern!r}: no node there that can be cut; nodes that can: {known}")
+
+
+def compile_tree(model: Node, cuts: Cuts | None, exclusive: bool):
+    """The bank of a bound model: all of it, or what the cuts leave here."""
+    one = np.zeros(1, np.int64)
+    return model.compile([model], Path(), one, 1, np.array([exclusive]), cuts or Cuts()).stand_alone()
+
+
+def layout_of(bank) -> Layout:
+    """The flat buffers of a compiled tree."""
+    return Layout([matrix for b in bank.walk() for matrix in b.matrices()])

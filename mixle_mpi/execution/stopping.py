@@ -22,9 +22,10 @@ from mixle_mpi.data.table import on_first
 from mixle_mpi.execution import checkpoint as files
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.checkpoint import Checkpoint
-from mixle_mpi.execution.executor import Executor, compile_tree, layout_of
+from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.fingerprint import differences
 from mixle_mpi.execution.loop import State, Watch
+from mixle_mpi.execution.shard import compile_tree, layout_of
 
 STOP, SAVE = "STOP", "CHECKPOINT"  # files that a user makes in the directory
 EVERY = 15.0  # minutes

@@ -15,23 +15,34 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import Grid, serial_grid
+from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.families.leaf import LeafBank
-from mixle_mpi.models.mixture import Mixture, MixtureBank
+from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.mixture import Mixture
 
 ROWS = 8
 
 
 class FirstRows:
-    """The first rows of a source."""
+    """The first rows of a source, and the first steps of their sequences."""
 
     def __init__(self, source):
         self.first, self.n, self._source = source.first, min(source.n, ROWS), source
+        self.sequences = {name: FirstSteps(steps, self.n) for name, steps in source.sequences.items()}
 
     def column(self, key, start: int, stop: int) -> np.ndarray | None:
         return self._source.column(key, start, stop)
 
     def take(self, key, rows: np.ndarray) -> np.ndarray:
         return self._source.take(key, rows)
+
+
+class FirstSteps(FirstRows):
+    """The first steps of a source of steps, which are those of its first rows."""
+
+    def __init__(self, source, rows: int):
+        super().__init__(source)
+        self.offsets = np.minimum(source.offsets[: rows + 1], self.n)
 
 
 class Mirror(Alone):
@@ -44,6 +55,9 @@ class Mirror(Alone):
 
     def allgather_array(self, array):
         return np.repeat(super().allgather_array(array), 2, axis=0)
+
+    def exchange(self, array, counts, expected):
+        return np.resize(array, sum(expected)) if len(array) else np.zeros(sum(expected))
 
 
 def warm(executor: Executor) -> None:
@@ -76,8 +90,10 @@ def rehearse(executor: Executor, every_form: bool) -> None:
 def one_pass(executor: Executor, every_form: bool) -> None:
     """The kernels of one pass; with `every_form` also those that other parameters than the first would call for."""
     executor.prepare_start()
-    mixtures = [b for b in executor.bank.walk() if isinstance(b, MixtureBank)]
-    executor.accumulate_labels({id(b): np.zeros(executor.source.n, np.int32) for b in mixtures})
+    executor.accumulate_labels({
+        name: {id(b): np.zeros(source.n, np.int32) for b in executor.bank.walk() if level_of(b) == name}
+        for name, source in {"": executor.source, **executor.source.sequences}.items()
+    })  # fmt: skip
     executor.prepare_start()
     executor.e_step()
     executor.search()
@@ -91,6 +107,8 @@ def one_pass(executor: Executor, every_form: bool) -> None:
 
 def small(node: Node) -> Node:
     """The tree with at most two components in each mixture, one for each kind in a mixture of several."""
+    if isinstance(node, HiddenMarkov):
+        return node.structure(small)
     if not isinstance(node, Mixture):
         return node.replace(small)
     kept = copy.copy(node)

@@ -111,7 +111,7 @@ class Composite(Factors):
         names = scope.exactly(sum(widths), "composite")
         placed, at = [], 0
         for i, (factor, width) in enumerate(zip(self.factors, widths)):
-            placed.append(factor.place(Scope(names[at : at + width], f"factor {i}", scope.prefix)))
+            placed.append(factor.place(scope.only(names[at : at + width], f"factor {i}", scope.prefix)))
             at += width
         changed = copy.copy(self)
         changed.factors = tuple(placed)

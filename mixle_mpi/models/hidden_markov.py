@@ -10,11 +10,16 @@ from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Reductio
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.work import Cost, Work
-from mixle_mpi.models.structure import StructureOnly, checked_child, checked_count
+from mixle_mpi.models.sequence import Steps
+from mixle_mpi.models.structure import checked_child, checked_count
+from mixle_mpi.models.units import compile_units, unit_groups
 
 
-class HiddenMarkov(StructureOnly):
+class HiddenMarkov(Steps):
     """Sequences of steps that depend on a hidden state, which is a Markov chain.
+
+    The log density of a sequence is that of its steps under all paths of states together; an empty sequence has
+    log density 0. A transition or initial probability of 0 stays 0.
 
     Parameters
     ----------
@@ -24,48 +29,95 @@ class HiddenMarkov(StructureOnly):
     initial : (states,), transition : (states, states), optional; rows sum to one
     length : Node, optional
         The model of the number of steps.
+    terminal : list of int, optional
+        The states in which a sequence may end; all by default.
+    fixed : bool
+        Keep `initial` and `transition` as they are.
     """
 
-    child_keys = ("emission", "length")
-
     def __init__(self, emission, states: int | None = None, *, initial=None, transition=None,
-                 length: Node | None = None, key: str | None = None, fixed: bool = False):  # fmt: skip
+                 length: Node | None = None, terminal=None, key: str | None = None, fixed: bool = False):  # fmt: skip
         where = "hidden_markov"
         if isinstance(emission, Node):
             if states is None:
                 raise ModelError(f"{where}: how many states? give states=S, or a list of emissions")
             self.template: Node | None = emission
-            self.emissions: tuple[Node, ...] | None = None
+            self._emissions: tuple[Node, ...] | None = None
             self.num_states = checked_count(where, "states", states)
         else:
             self.template = None
-            self.emissions = tuple(checked_child(where, "emission", e) for e in emission)
-            self.num_states = len(self.emissions)
-            if not self.emissions or states not in (None, self.num_states):
+            self._emissions = tuple(checked_child(where, "emission", e) for e in emission)
+            self.num_states = len(self._emissions)
+            if not self._emissions or states not in (None, self.num_states):
                 raise ModelError(f"{where}: states = {states}, but the list has {self.num_states} emissions")
         self.length = None if length is None else checked_child(where, "length", length)
         s = self.num_states
         self.initial = self._checked("initial", initial, (s,))
         self.transition = self._checked("transition", transition, (s, s))
+        self.terminal = None if terminal is None else self._checked_terminal(terminal)
         self.key, self.fixed = checked_key(where, key), bool(fixed)
+        if self.fixed and (self.initial is None or self.transition is None):
+            raise ModelError(f"{where}: fixed=True needs initial and transition")
 
     def _checked(self, name: str, value, shape: tuple[int, ...]) -> np.ndarray | None:
         if value is None:
             return None
-        p = np.array(value, dtype=float)
-        if p.shape != shape or (p < 0).any() or (abs(p.sum(axis=-1) - 1) > 1e-8).any():
-            raise ModelError(f"hidden_markov: {name} is not of shape {shape} with rows that add up to 1")
+        try:
+            p = np.array(value, dtype=float)
+        except (TypeError, ValueError):
+            raise ModelError(f"hidden_markov: {name} = {value!r} are not numbers") from None
+        if p.shape != shape:
+            raise ModelError(f"hidden_markov: {name} of shape {p.shape}, not {shape}")
+        rows = np.atleast_2d(p)
+        bad = ~((rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= 1e-8))
+        if bad.any():
+            row = f" row {int(np.argmax(bad))}" if p.ndim == 2 else ""
+            raise ModelError(f"hidden_markov: {name}{row} is not a set of probabilities that add up to 1")
         return p
+
+    def _checked_terminal(self, terminal) -> tuple[int, ...]:
+        states = tuple(terminal) if isinstance(terminal, (list, tuple, np.ndarray)) else ()
+        whole = all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in states)
+        if not states or not whole or not all(0 <= s < self.num_states for s in states):
+            raise ModelError(f"hidden_markov: terminal = {terminal!r} is not a list of states from 0 to "
+                             f"{self.num_states - 1}")  # fmt: skip
+        return tuple(sorted({int(s) for s in states}))
+
+    @property
+    def emissions(self) -> tuple[Node, ...]:
+        """The model of each state."""
+        if self._emissions is not None:
+            return self._emissions
+        if self.template is None:
+            raise TypeError("a hidden Markov model has a template or emissions")
+        return (self.template,) * self.num_states
+
+    @property
+    def is_unfitted(self) -> bool:
+        """Whether all emissions are copies of one, without parameters of their own yet."""
+        return self._emissions is None
+
+    @property
+    def end(self) -> np.ndarray:
+        """(states,) 1 for the states in which a sequence may end, else 0."""
+        end = np.ones(self.num_states)
+        if self.terminal is not None:
+            end[:] = 0.0
+            end[list(self.terminal)] = 1.0
+        return end
 
     def decomposition(self):
         return Decomposition(DecompAxis.STATE, self.num_states, ReductionOp.GATHER, child_roles=("state_*",),
                              shared_children=() if self.length is None else ("length",))  # fmt: skip
 
+    def step_models(self):
+        return (self.template,) if self.template is not None else self.emissions
+
     def roles(self):
         if self.template is not None:
             yield "state_*", self.template
         else:
-            yield from ((f"state_{s}", e) for s, e in enumerate(self.emissions or ()))
+            yield from ((f"state_{s}", e) for s, e in enumerate(self.emissions))
         if self.length is not None:
             yield "length", self.length
 
@@ -87,30 +139,44 @@ class HiddenMarkov(StructureOnly):
                     scratch_member=4.0 * s * steps, columns={("offset",): 8.0},
                     payload=2.0 * s * steps, messages=2.0)  # fmt: skip
 
-    def replace(self, change):
+    def replace_both(self, of_steps, of_length):
         changed = copy.copy(self)
         if self.template is not None:
-            changed.template = change(self.template)
+            changed.template = of_steps(self.template)
+            if self._emissions is not None:
+                changed._emissions = tuple(of_steps(e) for e in self._emissions)
         else:
             done: dict[int, Node] = {}
-            changed.emissions = tuple(done.setdefault(id(e), change(e)) for e in self.emissions or ())
-        changed.length = None if self.length is None else change(self.length)
+            changed._emissions = tuple(done.setdefault(id(e), of_steps(e)) for e in self.emissions)
+        changed.length = None if self.length is None else of_length(self.length)
         return changed
 
+    def structure(self, change) -> HiddenMarkov:
+        """As `replace`, without the parameters of the emissions where they are copies of one."""
+        changed = copy.copy(self)
+        if self.template is not None:
+            changed._emissions = None
+        return changed.replace(change)
+
+    def groups(self) -> list[list[int]]:
+        """States whose emissions can be compiled into one bank, in order of first appearance."""
+        return [list(range(self.num_states))] if self.template is not None else unit_groups(self.emissions)
+
     def signature(self):
-        of = tuple(child.signature() for _, child in self.roles())
-        return (type(self), self.num_states, self.key, self.fixed, of)
+        of = self.template.signature() if self.template is not None else tuple(e.signature() for e in self.emissions)
+        length = None if self.length is None else self.length.signature()
+        return (type(self), self.num_states, self.terminal, self.key, self.fixed, self.sequence, of, length)
 
     def options(self):
-        return super().options() | ({"fixed": True} if self.fixed else {})
+        own = {"terminal": None if self.terminal is None else list(self.terminal), "fixed": self.fixed}
+        return super().options() | {k: v for k, v in own.items() if v}
 
-    def described(self, describe):
-        spec: dict = {}
-        if self.template is not None:
-            spec |= {"emission": describe(self.template), "states": self.num_states}
-        else:
-            spec["emission"] = [describe(e) for e in self.emissions or ()]
-        if self.length is not None:
-            spec["length"] = describe(self.length)
-        given = {"initial": self.initial, "transition": self.transition}
-        return spec | {k: v.tolist() for k, v in given.items() if v is not None}
+    def compile(self, nodes, path, members, total, exclusive, cuts):
+        same = all(n is nodes[0] for n in nodes) and self.template is not None and self._emissions is None
+        below = self.template if same and self.template is not None else [n.emissions for n in nodes]
+        from mixle_mpi.models.chain import HiddenMarkovBank
+
+        units = compile_units(self.groups(), below, "state", path, members, total, exclusive, cuts)
+        length = self.compile_length(nodes, path, members, total, exclusive, cuts)
+        borders = cuts.borders(self.num_states) if len(units.cut) else (0, self.num_states)
+        return HiddenMarkovBank(nodes, path, members, total, exclusive, units, length, borders, cuts.shard)

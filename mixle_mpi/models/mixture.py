@@ -13,11 +13,11 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
 from mixle_mpi.contract.node import Branch, Node, checked_key
-from mixle_mpi.contract.path import Components
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels import normalise
+from mixle_mpi.models.units import Units, compile_units, unit_groups
 
 
 class Mixture(Node):
@@ -146,47 +146,17 @@ class Mixture(Node):
         """Components that can be compiled into one bank, in order of first appearance."""
         if self.template is not None:
             return [list(range(self.num_components))]
-        groups: dict = {}
-        for k, c in enumerate(self.components):
-            groups.setdefault(c.signature(), []).append(k)
-        return list(groups.values())
+        return unit_groups(self.components)
 
     def signature(self):
         of = self.template.signature() if self.template is not None else tuple(c.signature() for c in self.components)
         return (type(self), self.num_components, self.key, self.fixed, of)
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
-        k = self.num_components
-        low, high, cut = cuts.ranges(path, members, k)
-        same = all(n is nodes[0] for n in nodes)
-        banks, unit_rows, offsets = [], [], []
-        starts = np.concatenate([[0], np.cumsum(high - low)])
-        for positions in self.groups():
-            of = np.array(positions)
-            held = [np.flatnonzero((of >= a) & (of < b)) for a, b in zip(low, high)]
-            ids = [m * len(of) + h for m, h in zip(members, held)]
-            below: list[Node] = []
-            if same and self.template is not None and self._components is None:
-                below = [self.template] * (total * k)
-            else:
-                for node in nodes:
-                    below.extend(node.components[p] for p in positions)
-            banks.append(
-                below[0].compile(
-                    below,
-                    path / Components(tuple(positions), k),
-                    np.concatenate(ids).astype(np.int64) if ids else np.empty(0, np.int64),
-                    total * len(of),
-                    np.repeat(exclusive | cut, [len(h) for h in held]),
-                    cuts,
-                )
-            )
-            rows = [starts[i] + of[h] - low[i] for i, h in enumerate(held)]
-            unit_rows.append(np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64))
-            offsets.append(np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64))
-        return MixtureBank(
-            nodes, path, members, total, exclusive, banks, unit_rows, offsets, low, high, np.flatnonzero(cut)
-        )
+        same = all(n is nodes[0] for n in nodes) and self.template is not None and self._components is None
+        below = self.template if same and self.template is not None else [n.components for n in nodes]
+        units = compile_units(self.groups(), below, "component", path, members, total, exclusive, cuts)
+        return MixtureBank(nodes, path, members, total, exclusive, units)
 
 
 class LazyComponents(Sequence):
@@ -220,12 +190,10 @@ class MixtureBank(Bank):
 
     node: Mixture
 
-    def __init__(self, nodes, path, members, total, exclusive, banks, unit_rows, offsets, low, high, cut):
+    def __init__(self, nodes, path, members, total, exclusive, units: Units):
         super().__init__(nodes, path, members, total, exclusive)
-        self.banks: list[Bank] = [b.stand_alone() for b in banks]
-        self.unit_rows: list[np.ndarray] = unit_rows
-        self.offsets: list[np.ndarray] = offsets
-        self.low, self.high, self.cut = low, high, cut
+        self.banks, self.unit_rows, self.offsets = units.banks, units.rows, units.offsets
+        self.low, self.high, self.cut = low, high, cut = units.low, units.high, units.cut
         k = self.node.num_components
         per_member = high - low
         self.unit_member = np.repeat(np.arange(self.size), per_member)

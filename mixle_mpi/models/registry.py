@@ -30,6 +30,6 @@ FAMILIES: tuple[type[Family], ...] = (
     Bernoulli, Binomial, Categorical, Exponential, Gamma, Gaussian, Geometric, Laplace, LogNormal, MultivariateGaussian,
     Poisson, StudentT, Uniform,
 )  # fmt: skip
-MODELS: tuple[type[Node], ...] = (Composite, Mixture, Optional, Record)
-PLANNED: tuple[type[StructureOnly], ...] = (GaussianProcess, HiddenMarkov, LatentDirichletAllocation, Sequence)
+MODELS: tuple[type[Node], ...] = (Composite, HiddenMarkov, Mixture, Optional, Record, Sequence)
+PLANNED: tuple[type[StructureOnly], ...] = (GaussianProcess, LatentDirichletAllocation)
 BY_NAME: dict[str, type[Node]] = {c.type_name(): c for c in (*FAMILIES, *MODELS, *PLANNED)}

@@ -11,9 +11,11 @@ from mixle_mpi.contract.errors import ModelError, nearest
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.models.composite import Composite, Record
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
+from mixle_mpi.models.sequence import Sequence, Steps
 from mixle_mpi.models.structure import StructureOnly
 
 OF_CHILDREN = ("fields", "factors", "of")  # keys that a mixture's component may have, never the mixture
@@ -61,6 +63,8 @@ def build(spec: Any, where: str = "model") -> Node:
         if "of" not in keys:
             raise ModelError(f"{where}: optional needs the key 'of'")
         keys["of"] = build(keys["of"], f"{where}.of")
+    if issubclass(kind, Steps):
+        _children_of_steps(kind, keys, where)
     if issubclass(kind, StructureOnly):
         for key in kind.child_keys:
             if isinstance(keys.get(key), list):
@@ -71,6 +75,19 @@ def build(spec: Any, where: str = "model") -> Node:
         return kind(**keys)
     except (ModelError, TypeError) as error:  # a TypeError for a text or table where a number belongs
         raise ModelError(f"{where}: {error}") from None
+
+
+def _children_of_steps(kind: type[Steps], keys: dict, where: str) -> None:
+    """Build the children of a model of sequences, in place."""
+    own = "element" if kind is Sequence else "emission"
+    if own not in keys:
+        raise ModelError(f"{where}: {kind.type_name()} needs the key {own!r}")
+    if kind is HiddenMarkov and isinstance(keys[own], list):
+        keys[own] = [build(e, f"{where}.{own}[{i}]") for i, e in enumerate(keys[own])]
+    else:
+        keys[own] = build(keys[own], f"{where}.{own}")
+    if "length" in keys:
+        keys["length"] = build(keys["length"], f"{where}.length")
 
 
 def _keywords(kind: type[Node]) -> list[str]:
@@ -143,8 +160,27 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
         spec["fields"] = {name: describe(f, parameters) for name, f in node.fields.items()}
         for name, columns in node.field_columns.items():
             spec["fields"][name]["columns"] = list(columns)
+    elif isinstance(node, Sequence):
+        spec["element"] = describe(node.element, parameters)
+    elif isinstance(node, HiddenMarkov):
+        spec |= _described_chain(node, parameters)
     elif isinstance(node, StructureOnly):
         spec |= node.described(describe)
     elif isinstance(node, Composite):
         spec["factors"] = [describe(f, parameters) for f in node.factors]
+    if isinstance(node, Steps) and node.length is not None:
+        spec["length"] = describe(node.length, parameters)
     return spec | node.options()
+
+
+def _described_chain(node: HiddenMarkov, parameters: bool) -> dict[str, Any]:
+    """Emissions and chain of a hidden Markov model."""
+    spec: dict[str, Any] = {}
+    if node.template is not None and (not parameters or node.is_unfitted):
+        spec |= {"emission": describe(node.template, parameters), "states": node.num_states}
+    else:
+        spec["emission"] = [describe(e, parameters) for e in node.emissions]
+    if parameters:
+        given = {"initial": node.initial, "transition": node.transition}
+        spec |= {k: v.tolist() for k, v in given.items() if v is not None}
+    return spec

@@ -11,8 +11,10 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.models.composite import Factors
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
+from mixle_mpi.models.sequence import Sequence
 
 MOST_LINES = 60
 MOST_COMPONENTS = 12
@@ -103,8 +105,28 @@ class _Words:
             if len(order) > self.components:
                 rest = float(weights[order[self.components :]].sum())
                 yield f"{indent}  ... {len(order) - self.components} more components, weight {rest:.4f} together"
+        elif isinstance(node, Sequence):
+            yield f"{indent}{name + ': ' if name else ''}sequence"
+            yield from self.of(node.element, "element", indent + "  ")
+            if node.length is not None:
+                yield from self.of(node.length, "length", indent + "  ")
+        elif isinstance(node, HiddenMarkov):
+            yield from self.chain(node, name, indent)
         else:
             yield f"{indent}{name}: {node!r}"[:WIDTH]
+
+    def chain(self, node: HiddenMarkov, name: str, indent: str) -> Iterator[str]:
+        yield f"{indent}{name + ': ' if name else ''}hidden Markov model of {node.num_states} states"
+        initial, transition = np.asarray(node.initial), np.asarray(node.transition)
+        for s in range(min(node.num_states, self.components)):
+            to = ", ".join(f"{p:.3f}" for p in transition[s, : self.values])
+            more = f", {node.num_states - self.values} more" if node.num_states > self.values else ""
+            yield f"{indent}  state_{s} initial {initial[s]:.3f}, transition {to}{more}"[:WIDTH]
+            yield from self.of(node.emissions[s], "emission", indent + "    ")
+        if node.num_states > self.components:
+            yield f"{indent}  ... {node.num_states - self.components} more states"
+        if node.length is not None:
+            yield from self.of(node.length, "length", indent + "  ")
 
     def leaf(self, node: Family) -> str:
         if isinstance(node, Categorical):

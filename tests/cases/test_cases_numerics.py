@@ -22,7 +22,7 @@ from mixle_mpi import (
     Poisson,
     optimize,
 )  # fmt: skip
-from mixle_mpi.execution import executor as executor_module
+from mixle_mpi.execution import tiles
 
 
 def close(a, b, tolerance):
@@ -284,7 +284,7 @@ def mixed_rows(n=700):
 def test_p16_the_size_of_a_tile_does_not_matter(rows, monkeypatch):
     data = mixed_rows()
     whole = optimize(data, MANY, max_iter=5, tol=None)
-    monkeypatch.setattr(executor_module, "TILE_ROWS", (rows, rows))
+    monkeypatch.setattr(tiles, "TILE_ROWS", (rows, rows))
     tiled = optimize(data, MANY, max_iter=5, tol=None)
     assert close(tiled.history, np.array(whole.history), 1e-12 * max(abs(whole.log_likelihood), 700))
     assert close(tiled.model.log_density(data), whole.model.log_density(data), 1e-8)
@@ -294,7 +294,7 @@ def test_p16_the_size_of_a_tile_does_not_matter(rows, monkeypatch):
 def test_p16_the_scratch_of_a_tile_does_not_matter(monkeypatch):
     data = mixed_rows()
     whole = optimize(data, MANY, max_iter=5, tol=None)
-    monkeypatch.setattr(executor_module, "TILE_VALUES", 1000)
+    monkeypatch.setattr(tiles, "TILE_VALUES", 1000)
     tiled = optimize(data, MANY, max_iter=5, tol=None)
     assert close(tiled.history, np.array(whole.history), 1e-12 * max(abs(whole.log_likelihood), 700))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixle_mpi.contract.blocks import block_start, num_blocks, shard_rows, unit_range
+from mixle_mpi.contract.blocks import balanced_rows, block_of, block_start, num_blocks, shard_rows, unit_range
 
 counts = st.one_of(st.integers(0, 20000), st.integers(0, 10**12))
 
@@ -72,3 +73,23 @@ def test_d06_three_billion_rows():
     assert max(b - a for a, b in ranges) - min(b - a for a, b in ranges) <= 2 * 64
     assert num_blocks(n) == 2**26
     assert block_start(2**26 - 1, n) == n - 45
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10**12), st.integers(0, 2**60))
+def test_a_row_is_in_its_block(n, which):
+    row = which % n
+    block = block_of(row, n)
+    assert block_start(block, n) <= row < block_start(block + 1, n)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 9000), st.integers(1, 12), st.integers(0, 2**32))
+def test_rows_are_balanced_by_their_work(n, shards, seed):
+    work = np.random.default_rng(seed).integers(0, 1000, num_blocks(n))
+    borders = balanced_rows(work, shards, n)
+    assert borders[0] == 0 and borders[-1] == n and len(borders) == shards + 1
+    assert all(a <= b for a, b in pairwise(borders))
+    of = [int(work[block_of(a, n) : block_of(b - 1, n) + 1].sum()) if b > a else 0 for a, b in pairwise(borders)]
+    assert sum(of) == work.sum()
+    assert not n or max(of) <= work.sum() / shards + work.max()

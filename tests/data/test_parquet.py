@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranks import Watched, current, on_ranks, read_all, refusal
 
+from mixle_mpi import Categorical, Gaussian, Record, Sequence, optimize
 from mixle_mpi.data import source
 from mixle_mpi.data.open import open_data
 from mixle_mpi.data.table import DataError
@@ -134,7 +136,7 @@ def test_a_large_group_is_decoded_to_the_last_row_of_a_rank_only(tmp_path, monke
 @pytest.mark.parametrize(
     "column, want, words",
     [
-        (pa.array([[1.0], [2.0]]), "number", "column 'x' is list<.*as numbers; lists are not read"),
+        (pa.array([[1.0], [2.0]]), "number", "column 'x' holds sequences: its model is a sequence"),
         (pa.array(["a", "b"]), "number", "column 'x' is string; it cannot be read as numbers"),
         (pa.array(["a", "b"]), "integer", "column 'x' is string; it cannot be read as integer labels"),
         (pa.array([1, 2], pa.timestamp("ms")), "number", "column 'x' is timestamp.*times are not read"),
@@ -175,3 +177,43 @@ def test_the_index_of_pandas_is_left_out(tmp_path):
     (opened,) = on_ranks(1, lambda world: open_data(tmp_path / "t.pq", world))
     assert opened.names == ("a", "b")
     assert read_all(tmp_path / "t.pq", {"a": "number", "b": "text"}, 2) == {"a": [1, 2], "b": ["x", None]}
+
+
+def test_lists_are_sequences(tmp_path):
+    """Lists of numbers, of labels and of structs, in several row groups, against the same rows in memory."""
+    words = [["a", "b"], [], ["b"], ["a", "a", "b"]] * 5
+    numbers = [[float(len(w) + t) for t in range(len(w))] for w in words]
+    steps = [[{"x": x, "word": w} for x, w in zip(*both)] for both in zip(numbers, words)]
+    age = [float(i % 7) for i in range(20)]
+    pq.write_table(pa.table({"word": words, "x": numbers}), tmp_path / "flat.parquet", row_group_size=3)
+    pq.write_table(pa.table({"age": age, "visits": steps}), tmp_path / "nested.parquet", row_group_size=7)
+    step = Record(x=Gaussian(1.0, 2.0), word=Categorical(["a", "b"], [0.4, 0.6]))
+    flat = Sequence(step)
+    expected = flat.log_density({"x": numbers, "word": words})
+    assert expected[1] == 0.0 and len(expected) == 20
+    np.testing.assert_array_equal(flat.log_density(tmp_path / "flat.parquet"), expected)
+    both = Record(age=Gaussian(3.0, 4.0), visits=Sequence(step))
+    rows = [{"age": a, "visits": s} for a, s in zip(age, steps)]
+    np.testing.assert_array_equal(both.log_density(tmp_path / "nested.parquet"), both.log_density(rows))
+    table = pa.table({"x": numbers, "word": words})
+    model = Sequence(Record(x=Gaussian(), word=Categorical()))
+    forms = {"x": numbers, "word": words}, table, table.to_pandas(), tmp_path / "flat.parquet"
+    fits = [optimize(data, model, max_iter=1, tol=None) for data in forms]
+    assert len({result.log_likelihood for result in fits}) == 1
+    columns = {name: list(itertools.chain(*lists)) for name, lists in (("x", numbers), ("word", words))}
+    flattened = optimize(columns, model.element, max_iter=1, tol=None)
+    assert fits[0].log_likelihood == pytest.approx(flattened.log_likelihood, rel=1e-13)
+
+
+def test_absent_lists_and_lists_of_another_length_are_refused(tmp_path):
+    pq.write_table(pa.table({"x": [[1.0], None]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="row 1, column 'x': the sequence is missing"):
+        optimize(tmp_path / "x.parquet", Sequence(Gaussian()))
+    pq.write_table(pa.table({"x": [[1.0], [2.0]], "y": [[1.0], [2.0, 3.0]]}), tmp_path / "xy.parquet")
+    with pytest.raises(DataError, match="row 1: 2 steps in column 'y', 1 in 'x'"):
+        optimize(tmp_path / "xy.parquet", Sequence(Record(x=Gaussian(), y=Gaussian())))
+    with pytest.raises(DataError, match="column 'x' holds sequences"):
+        optimize(tmp_path / "x.parquet", Gaussian())
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "flat.parquet")
+    with pytest.raises(DataError, match="column 'x' holds no sequences"):
+        optimize(tmp_path / "flat.parquet", Sequence(Gaussian()))

@@ -11,6 +11,7 @@ from workload import assert_same, rows, trees
 from mixle_mpi import (
     DeviceSpec,
     Gaussian,
+    HiddenMarkov,
     Mixture,
     ModelError,
     ModelParallelEstimator,
@@ -63,7 +64,7 @@ def test_the_planner_decides_and_its_figures_are_of_what_is_run():
         choice = made(resources, total=total)
         plan = plan_on(found().model, resources, n_data=total, shape=choice.shape, cut=choice.cut,
                        bounds=choice.bounds, rows=choice.row_bounds, devices=choice.devices,
-                       given=observed(found().model))  # fmt: skip
+                       given=observed(found().model, total))  # fmt: skip
         assert plan.extra["seconds"] == choice.plan.extra["seconds"]
         assert plan.extra["bytes"] == choice.plan.extra["bytes"]
         assert choice.how == "auto" and choice.idle == len(resources.devices) - np.size(choice.devices)
@@ -120,7 +121,12 @@ def test_a_model_too_big_is_refused_with_both_numbers():
 def test_the_observed_share_is_that_of_what_is_scored_apart():
     data = {"a": [1.0, None, 2.0, None], "b": [1, 2, 3, 4]}
     model = Mixture(Record(a=Optional(Mixture(Gaussian(), 2)), b=Optional(Poisson())), 2)
-    assert observed(found(model, data).model) == {"observed": {"a": 0.5, "b": 1.0}}
+    assert observed(found(model, data).model, 4) == {"observed": {"a": 0.5, "b": 1.0}, "length": {}}
+
+
+def test_the_length_is_the_mean_of_the_sequences():
+    bound = found(Mixture(HiddenMarkov(Gaussian(), 2), 2), [[1.0, 2.0], [], [3.0], [0.0] * 9]).model
+    assert observed(bound, 4)["length"] == {"": 3.0}
 
 
 # -- kept ------------------------------------------------------------------------------------------

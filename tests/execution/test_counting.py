@@ -11,10 +11,12 @@ from mixle_mpi.contract.blocks import shard_rows, unit_range
 from mixle_mpi.contract.family import Family
 from mixle_mpi.execution.axis import Alone, Traffic
 from mixle_mpi.execution.em import fit
-from mixle_mpi.execution.executor import TILES_A_MESSAGE, Executor, compile_tree, layout_of, tile_rows
+from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
+from mixle_mpi.execution.shard import compile_tree, layout_of
 from mixle_mpi.execution.threads import ThreadAxis, run_on_threads
+from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_rows, tile_widths
 
 N, ITERATIONS = 203, 4
 PASSES = ITERATIONS + 1
@@ -105,7 +107,7 @@ def test_tiles_are_counted_and_share_messages():
     data = np.random.default_rng(2).normal(size=n)
     found = run((1, 2), model, data=data)
     bound = load(data, model, serial_grid()).model
-    size = tile_rows(bound, "", 2)
+    size = tile_rows(tile_widths(bound, "", 2)[0])
     tiles = -(-n // size)
     assert tiles > 2 * TILES_A_MESSAGE
     for _, result in found:

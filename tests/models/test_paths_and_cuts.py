@@ -7,10 +7,9 @@ import pytest
 
 from mixle_mpi import Categorical, Composite, Exponential, Gaussian, Mixture, ModelError, Optional, Poisson, Record
 from mixle_mpi.contract.path import Components, Path
-from mixle_mpi.execution.executor import compile_tree, layout_of
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
-from mixle_mpi.execution.shard import PathCuts, check_cut, cut_paths
+from mixle_mpi.execution.shard import PathCuts, check_cut, compile_tree, cut_paths, layout_of
 from mixle_mpi.models.mixture import MixtureBank
 
 ALL = np.arange(6)

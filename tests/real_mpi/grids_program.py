@@ -9,8 +9,10 @@ import hashlib
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "execution"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
+from chains import CUTS, TREES
 from mpi4py import MPI
 from workload import difference, rows, trees
 
@@ -24,9 +26,11 @@ ITERATIONS = 6
 def main(shapes: list[str], control: bool) -> int:
     comm = MPI.COMM_WORLD
     resources = Resources.from_mpi()
-    data = rows()
+    work = {name: (rows, model, cuts) for name, (model, cuts) in trees().items()}
+    work |= {name: (make, model, CUTS.get(name, [None])) for name, (make, model) in TREES.items()}
     failures = 0
-    for name, (model, cuts) in trees().items():
+    for name, (make, model, cuts) in work.items():
+        data = make()
         serial = fit(data, model, serial_grid(), max_iter=ITERATIONS, tol=None)
         for shape in shapes:
             d, m = map(int, shape.split("x"))

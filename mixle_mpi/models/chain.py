@@ -1,0 +1,277 @@
+"""The bank of hidden Markov models: the recursions over the steps of many sequences."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.contract.fields import Combine
+from mixle_mpi.contract.layout import Matrix
+from mixle_mpi.contract.tile import Tile
+from mixle_mpi.kernels import recursion
+from mixle_mpi.kernels.normalise import place_labels
+from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.sequence import StepsBank
+from mixle_mpi.models.units import Units
+
+STICKY = 0.5  # of the probability of a transition at the start, what stays in its state on top of an even share
+
+
+class Packing:
+    """Steps of several sequences in the order of `kernels.recursion`.
+
+    Attributes
+    ----------
+    by_length : (sequences,) the sequences that have steps, longest first
+    starts : (times + 1,) first packed row of each time
+    order, sequence : (steps,) place of each packed row among the steps, and whose it is
+    last : (sequences,) packed row of each last step
+    """
+
+    def __init__(self, offsets: np.ndarray):
+        lengths = np.diff(offsets)
+        by_length = np.argsort(-lengths, kind="stable")
+        self.by_length = by_length[: np.count_nonzero(lengths)]
+        longest = lengths[self.by_length]
+        times = int(longest[0]) if len(longest) else 0
+        active = len(longest) - np.searchsorted(longest[::-1], np.arange(times), side="right")
+        self.starts = np.concatenate([[0], np.cumsum(active)]).astype(np.int64)
+        time = np.repeat(np.arange(times), active)
+        place = np.arange(self.starts[-1]) - np.repeat(self.starts[:-1], active)
+        self.order = offsets[self.by_length][place] + time
+        self.sequence = self.by_length[place]
+        self.last = self.starts[longest - 1] + np.arange(len(longest))
+
+
+@dataclass
+class Chains:
+    """Some sequences of some members as `score` leaves them for `accumulate`.
+
+    `first` is the first of the sequences in the tile; `saved` has for each of `members` densities, forward
+    probabilities and scales of the packed steps.
+    """
+
+    members: np.ndarray
+    first: int
+    packing: Packing
+    saved: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+class HiddenMarkovBank(StepsBank):
+    """Hidden Markov models of all members; units are the states held here, member by member.
+
+    Of members that are `cut` each model shard has the emissions of its own states, and all have the chain. Log
+    densities of the steps are exchanged so that each shard runs whole sequences, and posteriors so that
+    each gets those of its states, as parallel Fourier transforms exchange rows for columns.
+    """
+
+    node: HiddenMarkov
+
+    def __init__(self, nodes, path, members, total, exclusive, units: Units, length: Bank | None,
+                 borders: tuple[int, ...], shard: int):  # fmt: skip
+        super().__init__(nodes, path, members, total, exclusive, length)
+        self.banks, self.unit_rows, self.cut = units.banks, units.rows, units.cut
+        self.low, self.high = units.low, units.high
+        self.first_unit = np.concatenate([[0], np.cumsum(units.high - units.low)])  # of each member
+        self.borders, self.shard = borders, shard
+        self.whole = np.setdiff1d(np.arange(self.size), units.cut)
+        self._name = f"{path}#chain"
+
+    def step_banks(self):
+        return tuple(self.banks)
+
+    def matrices(self):
+        s = self.node.num_states
+        shapes = {"initial": (s,), "transition": (s, s)}
+        return [Matrix(self._name, self.members, self.total_members, self.exclusive, shapes,
+                       {name: (Combine.SUM, shape) for name, shape in shapes.items()},
+                       pooled=len(self.cut) > 0)]  # fmt: skip
+
+    def prepare(self, theta, packed):
+        super().prepare(theta, packed)
+        self.initial = np.ascontiguousarray(theta[self._name]["initial"])
+        self.transition = np.ascontiguousarray(theta[self._name]["transition"])
+        self.back = np.ascontiguousarray(np.swapaxes(self.transition, 1, 2))
+
+    def begin(self, stats):
+        super().begin(stats)
+        self._stats = stats[self._name]
+        self._pairs = np.zeros_like(self._stats["transition"])  # over transition probabilities
+
+    def _emissions(self, steps: Tile):
+        """Log densities (units, steps) of the states held here."""
+        if len(self.banks) == 1:
+            return (yield from self.banks[0].score(steps))
+        out = steps.array(self, "emissions", int(self.first_unit[-1]), steps.n)
+        for bank, rows in zip(self.banks, self.unit_rows):
+            out[rows] = yield from bank.score(steps)
+        return out
+
+    def _units(self, member: int) -> slice:
+        return slice(int(self.first_unit[member]), int(self.first_unit[member + 1]))
+
+    def _dealt(self, offsets: np.ndarray) -> list[int]:
+        """Borders of the sequences that each model shard runs: about as many steps for each."""
+        shards = len(self.borders) - 1
+        steps = offsets[-1] * np.arange(1, shards) / shards
+        inner = np.searchsorted(offsets, steps, side="left")
+        return [0, *np.minimum(inner, len(offsets) - 1).tolist(), len(offsets) - 1]
+
+    def _to_sequences(self, emissions: np.ndarray, offsets: np.ndarray, dealt: list[int]):
+        """Log densities (cut members, states, own steps) of the sequences that this shard runs."""
+        of_steps, states = offsets[dealt], np.diff(self.borders)
+        held, k = np.stack([emissions[self._units(m)] for m in self.cut]), len(self.cut)
+        parts = [held[:, :, a:b].ravel() for a, b in pairwise(of_steps)]
+        own = int(of_steps[self.shard + 1] - of_steps[self.shard])
+        expected = [k * int(n) * own for n in states]
+        came = yield Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected))
+        return np.concatenate([part.reshape(k, int(n), own) for part, n in
+                               zip(np.split(came, np.cumsum(expected)[:-1]), states)], axis=1)  # fmt: skip
+
+    def _to_states(self, posteriors: np.ndarray, offsets: np.ndarray, dealt: list[int], resp: np.ndarray):
+        """Write the posteriors of own states to resp (units, steps), from those (cut members, states, own steps)."""
+        of_steps, k = offsets[dealt], len(self.cut)
+        parts = [posteriors[:, a:b].ravel() for a, b in pairwise(self.borders)]
+        states = int(np.diff(self.borders)[self.shard])
+        expected = [k * states * int(n) for n in np.diff(of_steps)]
+        came = yield Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected))
+        for part, (a, b) in zip(np.split(came, np.cumsum(expected)[:-1]), pairwise(of_steps)):
+            for m, own in zip(self.cut, part.reshape(k, states, b - a)):
+                resp[self._units(m), a:b] = own
+
+    def _forward(self, tile: Tile, members, emissions, first: int, stop: int, offsets, out) -> Chains:
+        """Run sequences first to stop, to whose columns of out (members, n) the log densities are written; emissions
+        (states, steps) of each member, of these sequences' steps alone."""
+        packing = Packing(offsets[first : stop + 1] - offsets[first])
+        shape = len(packing.order), self.node.num_states
+        saved = []
+        for m, scores in zip(members, emissions):
+            density, alpha = tile.array(self, f"density_{m}", *shape), tile.array(self, f"alpha_{m}", *shape)
+            top, scale = np.empty(shape[0]), np.empty(shape[0])
+            recursion.densities(scores, packing.order, density, top)
+            recursion.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale)
+            with np.errstate(divide="ignore"):
+                logs = np.log(scale) + top
+                if self.node.terminal is not None:
+                    logs[packing.last] += np.log(alpha[packing.last] @ self.node.end)
+            out[m, first:stop] += np.bincount(packing.sequence, logs, stop - first)
+            saved.append((density, alpha, scale))
+        return Chains(members, first, packing, saved)
+
+    def _backward(self, chains: Chains, weights: np.ndarray, to) -> None:
+        """Posteriors times weights of what `_forward` ran, to `to` (states, steps) of each member; the chain's
+        statistics are added up."""
+        packing = chains.packing
+        for m, (density, alpha, scale), out in zip(chains.members, chains.saved, to):
+            of = np.ascontiguousarray(weights[m, chains.first + packing.by_length])
+            recursion.backward(density, packing.starts, self.back[m], self.node.end, alpha, scale, of, self._pairs[m])
+            self._stats["initial"][m] += alpha[: len(of)].sum(axis=0)
+            recursion.spread(alpha, packing.order, out)
+
+    def score(self, tile: Tile):
+        steps = self.steps(tile)
+        emissions = yield from self._emissions(steps)
+        out = np.zeros((self.size, tile.n))
+        own = [emissions[self._units(m)] for m in self.whole]
+        chains = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
+        if len(self.cut):
+            dealt = self._dealt(steps.offsets)
+            own = yield from self._to_sequences(emissions, steps.offsets, dealt)
+            first, stop = dealt[self.shard : self.shard + 2]
+            chains.append(self._forward(tile, self.cut, own, first, stop, steps.offsets, out))
+            out[self.cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[self.cut]))
+        tile.saved[id(self)] = chains
+        if self.length is not None:
+            out += yield from self.length.score(tile)
+        return out
+
+    def accumulate(self, tile: Tile, weights):
+        steps = self.steps(tile)
+        labels = steps.labels.get(id(self))
+        resp = steps.array(self, "resp", int(self.first_unit[-1]), steps.n)
+        if labels is not None:
+            self._from_labels(steps, labels, weights, resp)
+        else:
+            chains = tile.saved[id(self)]
+            self._backward(chains[0], weights, [resp[self._units(m)] for m in self.whole])
+            if len(self.cut):
+                dealt = self._dealt(steps.offsets)
+                own = int(np.diff(steps.offsets[dealt])[self.shard])
+                posteriors = np.empty((len(self.cut), self.node.num_states, own))
+                self._backward(chains[1], weights, posteriors)
+                yield from self._to_states(posteriors, steps.offsets, dealt, resp)
+        if id(self) in tile.captured:
+            tile.captured[id(self)] = steps.offsets, resp.copy()
+        for bank, rows in zip(self.banks, self.unit_rows):
+            yield from bank.accumulate(steps, resp if len(self.banks) == 1 else resp[rows])
+        if self.length is not None:
+            yield from self.length.accumulate(tile, weights)
+
+    def _from_labels(self, steps: Tile, labels: np.ndarray, weights: np.ndarray, resp: np.ndarray) -> None:
+        """Responsibilities of starting states, the same for all members; the chain starts by itself."""
+        each = np.repeat(weights, np.diff(steps.offsets), axis=1)
+        for m in range(self.size):
+            positions = np.arange(self.low[m], self.high[m], dtype=np.int64)
+            offsets = np.array([0, len(positions)])
+            place_labels(labels, positions, offsets, each[m : m + 1], resp[self._units(m)], np.zeros(len(positions)))
+
+    def pool(self, stats, first, own):
+        """What all shards have of members that are not cut counts once."""
+        if len(self.cut) and not first:
+            once = self.whole[~self.exclusive[self.whole]]
+            for name in ("initial", "transition"):
+                stats[self._name][name][once] = 0.0
+
+    def finish(self):
+        super().finish()
+        self._stats["transition"] += self._pairs * self.transition
+
+    def maximize(self, theta, stats, new, own):
+        rows = own[self._name]
+        for name in ("initial", "transition"):
+            old, counts = theta[self._name][name][rows], stats[self._name][name][rows]
+            total = counts.sum(axis=-1, keepdims=True)
+            move = (total > 0) & (not self.node.fixed)
+            new[self._name][name][rows] = np.where(move, counts / np.where(total > 0, total, 1.0), old)
+
+    def start(self, new, stats, own):
+        rows, s = own[self._name], self.node.num_states
+        new[self._name]["initial"][rows] = 1.0 / s
+        new[self._name]["transition"][rows] = (1.0 - STICKY) / s + STICKY * np.eye(s)
+
+    def given(self, theta):
+        nodes = self.nodes
+        for row, member in enumerate(self.members):
+            for name in ("initial", "transition"):
+                value = vars(nodes[member])[name]
+                if value is not None:
+                    theta[self._name][name][row] = value
+
+    def restore(self, member, theta):
+        changed, s = copy.copy(self.node), self.node.num_states
+        changed.initial = np.array(theta[self._name]["initial"][member])
+        changed.transition = np.array(theta[self._name]["transition"][member])
+        emissions: list = [None] * s
+        for bank, rows in zip(self.banks, self.unit_rows):
+            for at, unit in enumerate(rows):
+                if unit // s == member:
+                    emissions[unit % s] = bank.restore(at, theta)
+        changed._emissions = tuple(emissions)
+        changed.length = None if self.length is None else self.length.restore(member, theta)
+        return changed
+
+    def num_free(self, copies=1):
+        s = self.node.num_states
+        return 0 if self.node.fixed else self.total_members // copies * (s - 1) * (s + 1)
+
+    def tile_width(self):
+        return self.size
+
+    def step_width(self) -> int:
+        """Float64 values of scratch for each step, this bank alone."""
+        return self.size * (3 * self.node.num_states + 2)

@@ -1,0 +1,186 @@
+"""Sequences and hidden Markov models against the enumeration of all paths, and against what they reduce to."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from chains import CUTS, TREES, sequences
+
+from mixle_mpi import Categorical, Gaussian, HiddenMarkov, Mixture, Sequence, load, optimize
+from mixle_mpi.execution.em import fit
+from mixle_mpi.execution.fitted import state_of
+from mixle_mpi.execution.shard import cut_paths
+from mixle_mpi.execution.threads import run_on_threads
+
+
+def random_chain(rng, states: int, zeros: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Initial and transition probabilities, some of them 0 with `zeros`."""
+    initial, transition = rng.dirichlet(np.ones(states)), rng.dirichlet(np.ones(states), size=states)
+    if zeros and states > 1:
+        transition[rng.random((states, states)) < 0.3] = 0.0
+        transition[np.arange(states), rng.integers(0, states, states)] += 0.1
+        transition /= transition.sum(axis=1, keepdims=True)
+        initial[rng.integers(0, states)] = 0.0
+        initial /= initial.sum()
+    return initial, transition
+
+
+def enumerated(initial, transition, densities, end):
+    """Likelihood, posteriors (steps, states), expected pairs (states, states) and the best path of one sequence, by
+    all paths; densities (steps, states)."""
+    steps, states = densities.shape
+    posterior, pairs = np.zeros((steps, states)), np.zeros((states, states))
+    total, best = 0.0, (-1.0, ())
+    for path in itertools.product(range(states), repeat=steps):
+        p = initial[path[0]] * np.prod([densities[t, s] for t, s in enumerate(path)]) * end[path[-1]]
+        p *= np.prod([transition[a, b] for a, b in itertools.pairwise(path)])
+        total += p
+        best = max(best, (p, path), key=lambda found: found[0])
+        for t, s in enumerate(path):
+            posterior[t, s] += p
+        for a, b in itertools.pairwise(path):
+            pairs[a, b] += p
+    return total, posterior, pairs, best[1]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_recursions_equal_the_enumeration_of_all_paths(seed):
+    rng = np.random.default_rng(seed)
+    states = int(rng.integers(1, 4))
+    initial, transition = random_chain(rng, states, zeros=seed % 3 == 0)
+    means = rng.normal(scale=2.0, size=states)
+    terminal = sorted(set(rng.integers(0, states, 2).tolist())) if seed % 5 == 1 else None
+    model = HiddenMarkov([Gaussian(m, 1.5) for m in means], initial=initial, transition=transition, terminal=terminal)
+    data = [rng.normal(scale=2.0, size=int(rng.integers(1, 6))) for _ in range(5)]
+    expected, starts, pairs = [], np.zeros(states), np.zeros((states, states))
+    posteriors, paths = [], []
+    for x in data:
+        densities = np.exp(-((x[:, None] - means) ** 2) / 3.0) / np.sqrt(3.0 * np.pi)
+        total, posterior, both, path = enumerated(initial, transition, densities, model.end)
+        expected.append(np.log(total) if total > 0 else -np.inf)
+        if total > 0:
+            posteriors.append(posterior / total)
+            starts += posterior[0] / total
+            pairs += both / total
+            paths.append(path)
+        else:
+            posteriors.append(np.full_like(posterior, np.nan))
+    found = model.log_density(data)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(model.posterior(data), np.concatenate(posteriors), atol=1e-12)
+    possible = [x for x, value in zip(data, expected) if np.isfinite(value)]
+    if not possible:
+        return
+    for own, path in zip(model.viterbi(possible), paths):
+        assert own.tolist() == list(path)
+    fitted = optimize(possible, model, max_iter=1, tol=None).model
+    np.testing.assert_allclose(fitted.initial, starts / starts.sum(), atol=1e-12)
+    left = pairs.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(fitted.transition, np.where(left > 0, pairs / np.where(left > 0, left, 1), transition),
+                               atol=1e-12)  # fmt: skip
+    assert (fitted.transition[transition == 0] == 0).all()
+
+
+def test_ragged_sequences_d03():
+    emissions = [Categorical(levels=[0, 1], probabilities=p) for p in ([0.9, 0.1], [0.3, 0.7])]
+    model = HiddenMarkov(emissions, initial=[0.6, 0.4], transition=[[0.7, 0.3], [0.2, 0.8]])
+    data = [[0, 1, 1], [], [1], [0, 0]]
+    result = optimize(data, model, max_iter=1, tol=None)
+    assert result.history[0] == pytest.approx(-4.055740656, abs=1e-9)
+    fitted = result.model
+    np.testing.assert_allclose(fitted.initial, [0.57331172, 0.42668828], atol=1e-8)
+    np.testing.assert_allclose(fitted.transition, [[0.54257147, 0.45742853], [0.06333933, 0.93666067]], atol=1e-8)
+    table = [e.probabilities for e in fitted.emissions]
+    np.testing.assert_allclose(table, [[0.87801175, 0.12198825], [0.19152243, 0.80847757]], atol=1e-8)
+    assert result.plan is None or result.n_iter == 1
+
+
+def test_long_sequences_n06():
+    even = [Categorical(levels=[0, 1], probabilities=[0.5, 0.5])] * 2
+    model = HiddenMarkov(even, initial=[0.5, 0.5], transition=[[0.5, 0.5], [0.5, 0.5]])
+    rng = np.random.default_rng(0)
+    assert model.log_density([rng.integers(0, 2, 5000)])[0] == pytest.approx(-3465.735903, abs=1e-6)
+    assert model.log_density([rng.integers(0, 2, 10**6)])[0] == pytest.approx(-693147.180560, abs=1e-5)
+    sharp = HiddenMarkov([Gaussian(7.0, 1e-6)], initial=[1.0], transition=[[1.0]])
+    x = [np.full(1000, 7.0)]
+    assert sharp.log_density(x)[0] == pytest.approx(5988.816746, abs=1e-6)
+    assert (sharp.posterior(x) == 1.0).all()
+
+
+def test_one_state_is_its_emission():
+    data = sequences()
+    chain = optimize(data, HiddenMarkov(Gaussian(), 1), max_iter=2, tol=None)
+    steps = optimize(data, Sequence(Gaussian()), max_iter=2, tol=None)
+    plain = optimize(np.concatenate(data), Gaussian(), max_iter=2, tol=None)
+    assert chain.log_likelihood == pytest.approx(plain.log_likelihood, rel=1e-13)
+    assert steps.log_likelihood == pytest.approx(plain.log_likelihood, rel=1e-13)
+    assert chain.bic == pytest.approx(plain.bic, rel=1e-12)  # counted are steps
+
+
+def test_equal_rows_are_a_mixture():
+    data = sequences()
+    weights, means = np.array([0.5, 0.2, 0.3]), [0.0, 4.0, 8.0]
+    emissions = [Gaussian(m, 1.0) for m in means]
+    chain = HiddenMarkov(emissions, initial=weights, transition=np.tile(weights, (3, 1)))
+    mixture = Mixture(emissions, weights=weights)
+    flat = np.concatenate(data)
+    assert chain.log_density(data).sum() == pytest.approx(mixture.log_density(flat).sum(), rel=1e-13)
+    np.testing.assert_allclose(chain.posterior(data), mixture.posterior(flat), atol=1e-13)
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("shape", [(2, 1), (3, 1), (1, 2), (2, 2), (1, 3), (1, 4)])
+def test_grids_equal_serial(name, shape):
+    rows, model = TREES[name]
+    data = rows()
+    alone = optimize(data, model, max_iter=6, tol=None)
+    assert np.diff(alone.history).min() > -1e-9
+    if shape[1] > 1 and not cut_paths(model):
+        return
+    together = run_on_threads(*shape, lambda grid: optimize_on(grid, data, model))
+    scale = max(abs(alone.log_likelihood), len(data))
+    for found in together:
+        assert np.abs(np.array(found.history) - alone.history).max() < 1e-12 * scale
+        np.testing.assert_allclose(parameters(found.model), parameters(alone.model), atol=1e-8)
+
+
+def parameters(model) -> np.ndarray:
+    """All parameters in one vector."""
+    return state_of(model).theta
+
+
+@pytest.mark.parametrize("name, cut", [(name, cut) for name, cuts in CUTS.items() for cut in cuts])
+def test_every_cut_equals_serial(name, cut):
+    rows, model = TREES[name]
+    data = rows()
+    alone = optimize(data, model, max_iter=4, tol=None)
+    for shape in [(1, 2), (2, 3)]:
+        (found, *_) = run_on_threads(*shape, lambda grid: optimize_on(grid, data, model, 4, cut))
+        scale = max(abs(alone.log_likelihood), len(data))
+        assert np.abs(np.array(found.history) - alone.history).max() < 1e-12 * scale
+        np.testing.assert_allclose(parameters(found.model), parameters(alone.model), atol=1e-8)
+
+
+def optimize_on(grid, data, model, max_iter=6, cut=None):
+    return fit(data, model, grid, max_iter=max_iter, tol=None, cut=cut)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_weights_saving_and_sampling(name, tmp_path):
+    rows, model = TREES[name]
+    data = rows()
+    weights = np.ones(len(data))
+    weights[:5] = 2.0
+    fitted = optimize(data, model, max_iter=3, tol=None).model
+    twice = optimize(data, fitted, max_iter=2, tol=None, weights=weights)
+    again = optimize([*data, *data[:5]], fitted, max_iter=2, tol=None)
+    np.testing.assert_allclose(twice.history, again.history, rtol=1e-12)
+    fitted.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.log_density(data), fitted.log_density(data))
+    chain = [n for n in model.walk() if isinstance(n, (HiddenMarkov, Sequence))]
+    if all(n.length is not None for n in chain):
+        drawn = loaded.sample(20, seed=1)
+        assert len(drawn) == 20 and np.isfinite(loaded.log_density(drawn)).all()
