@@ -36,8 +36,11 @@ class Bank:
     place, path : where it is in the tree, as a `Path` and in words, where `*` stands for every member
     members : (m,) int64, the numbers of the members held here among all members of the whole model
     total_members : how many the whole model has
+    repaired : steps of sequences divided in time that were worked out again, over all passes
     exclusive : (m,) bool, whether no other model shard holds the member
     """
+
+    repaired: int = 0
 
     def __init__(
         self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray

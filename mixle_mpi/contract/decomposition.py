@@ -63,13 +63,16 @@ class Partial:
     partial sums for SUM; (2, members, rows) maxima and scaled sums for LOGSUMEXP, of which the reduced
     value has the same shape: the log-sum-exp is value[0] + log(value[1]). For GATHER `values` (k,) are those for
     each rank one after another, `counts` how many for each, and `expected` how many come from each: it is
-    resumed with what came, rank by rank.
+    resumed with what came, rank by rank. For REPLICATE it is resumed with the values of all ranks, (ranks, *shape).
+
+    `axis` is "model" for the ranks of one data shard, "data" for those of one model shard.
     """
 
     reduction: ReductionOp
     values: np.ndarray
     counts: tuple[int, ...] = ()
     expected: tuple[int, ...] = ()
+    axis: str = "model"
 
 
 def decomposition_for(node) -> Decomposition:

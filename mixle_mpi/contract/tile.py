@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,10 +31,26 @@ class Source(Protocol):
     def take(self, key: Hashable, rows: np.ndarray) -> np.ndarray: ...
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """What a data shard holds of sequences that are divided in time.
+
+    `shard` of them all; whether its first sequence is `continued` from the shard before, where so many steps
+    of it came `earlier`, and whether its last `continues` on the next.
+    """
+
+    shard: int
+    continued: bool
+    continues: bool
+    earlier: int = 0
+
+
 class StepSource(Source, Protocol):
-    """A source of steps: those of row r are offsets[r] to offsets[r + 1]; `offsets` (rows + 1,) int64 from 0."""
+    """A source of steps: those of row r are offsets[r] to offsets[r + 1]; `offsets` (rows + 1,) int64 from 0. `chunk`
+    is None where all sequences are whole."""
 
     offsets: np.ndarray
+    chunk: Chunk | None
 
 
 class Tile:
@@ -47,6 +64,7 @@ class Tile:
     labels : owner's id -> (n,) int32 starting unit of each row, instead of posterior weights
     step_labels : sequence -> owner's id -> the same for all steps of the source
     offsets : of a tile of steps, where in it those of each row begin, (rows + 1,) int64 from 0
+    chunk : of a tile of steps, all of its source's, where sequences are divided in time
     saved : owner's id -> what `score` leaves for `accumulate`
     captured : owner's id -> rows (k,) and responsibilities of each group, for those owners whose id was put there
     """
@@ -59,6 +77,7 @@ class Tile:
         self.labels: dict[int, np.ndarray] = {}
         self.step_labels: dict[str, dict[int, np.ndarray]] = {}
         self.offsets = np.zeros(1, np.int64)
+        self.chunk: Chunk | None = None
         self._steps: dict[str, Tile] = {}
         self._scratch: dict[tuple, np.ndarray] = {}
         self._subsets: dict[int, Tile] = {}
@@ -136,6 +155,7 @@ class Tile:
         labels = {k: v[first:stop] for k, v in self.step_labels.get(name, {}).items()}
         made.labels = labels if made.index is None else {k: v[made.index] for k, v in labels.items()}
         made.captured = self.captured
+        made.chunk = source.chunk
         return made
 
     def row_set(self, owner: object, index: np.ndarray) -> Tile:

@@ -9,6 +9,7 @@ import numpy as np
 from mixle_mpi.contract.columns import SHIFTED, Encoding, SlotKey
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Bindings, Node
+from mixle_mpi.contract.tile import Chunk
 from mixle_mpi.data.bind import WEIGHT, Slots, missing, numbers, transformed
 from mixle_mpi.data.ragged import Level, levels_of
 from mixle_mpi.data.table import Labels, Table
@@ -52,11 +53,19 @@ class EncodedRows:
 
 class EncodedSteps(EncodedRows):
     """The encoded steps of the sequences of one data shard, row by row: those of row r (counted in the shard) are
-    offsets[r] to offsets[r + 1], (n + 1,) int64 from 0."""
+    offsets[r] to offsets[r + 1], (n + 1,) int64 from 0. `chunk` says where sequences are divided in time."""
 
-    def __init__(self, offsets: np.ndarray, arrays: dict, single: dict[SlotKey, Encoding]):
+    def __init__(self, offsets: np.ndarray, arrays: dict, single: dict[SlotKey, Encoding], chunk: Chunk | None = None):
         super().__init__(0, int(offsets[-1]), arrays, single)
-        self.offsets = offsets
+        self.offsets, self.chunk = offsets, chunk
+
+    def part(self, start: int, stop: int, shard: int) -> EncodedSteps:
+        """The steps `start` to `stop` as the chunk of a shard: of sequences that are divided in time."""
+        arrays = {key: np.ascontiguousarray(values[..., start:stop]) for key, values in self.arrays.items()}
+        chunk = Chunk(shard, start > 0, stop < self.n, start)
+        if start == stop:
+            chunk = Chunk(shard, False, False)
+        return EncodedSteps(np.clip(self.offsets, start, stop) - start, arrays, self.single, chunk)
 
 
 def encoded(encoding: Encoding, x: np.ndarray) -> np.ndarray:

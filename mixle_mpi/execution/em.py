@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
+from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Alone, Axis
@@ -30,6 +31,7 @@ from mixle_mpi.execution.ties import count_free
 from mixle_mpi.execution.tune import tune as fastest_of
 from mixle_mpi.execution.warm import warm
 from mixle_mpi.models.mixture import Mixture, MixtureBank
+from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 
 BACKENDS = ("local", "mpi")
@@ -344,8 +346,13 @@ def check_rows(loaded: Loaded) -> None:
     if loaded.effective <= 0:
         raise DataError(f"there is nothing to fit: {loaded.total} rows, none with a weight and anything observed")
     for node in loaded.model.walk():
-        if isinstance(node, Mixture) and node.num_components > loaded.total:
-            raise DataError(f"{node.num_components} components, but only {loaded.total} rows")
+        if isinstance(node, Mixture):
+            n, what = loaded.total, "rows"
+            leaf = next((n for n in node.walk() if isinstance(n, (Family, Steps))), None)
+            if isinstance(leaf, Family) and leaf.sequence:
+                n, what = leaf.encoding.observed + leaf.encoding.missing, "steps"
+            if node.num_components > n:
+                raise DataError(f"{node.num_components} components, but only {n} {what}")
 
 
 def dead_components(executor: Executor) -> list[str]:

@@ -17,6 +17,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.load import Loaded
 from mixle_mpi.execution.saved import encoding_to_json, slot_name, structure
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.specification import describe
@@ -58,6 +59,8 @@ def given_digest(estimator: Node) -> str:
             values = [node.weights]
         elif isinstance(node, Optional):
             values = [node.p_missing]
+        elif isinstance(node, HiddenMarkov):
+            values = [node.initial, node.transition]
         for value in values:
             digest.update(b"none" if value is None else np.asarray(value, dtype=float).tobytes())
     return digest.hexdigest()

@@ -109,6 +109,8 @@ def starting_labels(executor: Executor, total: int, init: str, seed: int) -> dic
         executor.grid.data.allreduce(count)
         share = wanted / max(count[0] * min(1.0, wanted / max(total, 1)), 1.0)
         numbers = step_numbers(steps.offsets, source.first)
+        if steps.chunk is not None and steps.n:
+            numbers[: steps.offsets[np.argmax(steps.offsets > 0)]] += steps.chunk.earlier
         taken = np.repeat(chosen, np.diff(steps.offsets))
         if share < 1:
             taken &= keyed_uniform(seed, "start steps", numbers) < share

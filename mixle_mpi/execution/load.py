@@ -20,6 +20,7 @@ from mixle_mpi.data.table import Table, together
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.models.composite import Composite, Record
+from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.sequence import Steps
 
 Coords = list[tuple[int, int] | None]
@@ -118,7 +119,10 @@ def deal(
     """
     total = found.total
     borders = list(row_bounds or default_borders(found, shards))
+    divided = row_bounds is None and in_time(found, coords, shards)
     ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
+    if divided:
+        ranges = [(0, 0) if at is None else chunk_of(found, at[0], shards)[:2] for at in coords]
     if found.kept is None and found.table.everywhere and not keep:
         rows = _encoded(found, world, *ranges[world.rank])
         found.table.close()
@@ -130,12 +134,35 @@ def deal(
         if keep:  # what is exchanged is given away, array by array
             found.kept = copied(rows)
         rows = exchange(rows, ranges, world)
+    at = coords[world.rank]
+    if divided and at is not None:
+        _, _, start, stop = chunk_of(found, at[0], shards)
+        rows.sequences = {name: steps.part(start, stop, at[0]) for name, steps in rows.sequences.items()}
     own_weights = rows.arrays.pop(WEIGHT, None)
     seen = observed_rows(found.bindings, rows)
-    at = coords[world.rank]
     effective = np.array([mass_of(rows.n, seen, own_weights) if at is not None and at[1] == 0 else 0.0])
     world.allreduce(effective)
     return Loaded(found.model, rows, total, float(effective[0]), own_weights)
+
+
+def in_time(found: Read, coords: Coords, shards: int) -> bool:
+    """Whether the steps of sequences are dealt out rather than sequences: where there are fewer of these than data
+    shards, each a hidden Markov model by itself, of which every shard holds the whole."""
+    whole = all(at is None or at[1] == 0 for at in coords)
+    steps = 0 if found.slots.steps is None else int(found.slots.steps.sum())
+    return isinstance(found.model, HiddenMarkov) and whole and found.total < shards <= steps
+
+
+def chunk_of(found: Read, shard: int, shards: int) -> tuple[int, int, int, int]:
+    """Rows, first and after the last, of which a shard holds steps when these are dealt out evenly, and which of their
+    steps. Every row is a block, as there are few."""
+    steps = np.zeros(0, np.int64) if found.slots.steps is None else found.slots.steps
+    offsets = np.concatenate([[0], np.cumsum(steps)])
+    total = int(offsets[-1])
+    start, stop = shard * total // shards, (shard + 1) * total // shards
+    first = int(np.searchsorted(offsets[1:], start, side="right" if shard else "left"))
+    last = int(np.searchsorted(offsets[:-1], stop, side="left" if shard + 1 < shards else "right"))
+    return first, last, start - int(offsets[first]), stop - int(offsets[first])
 
 
 def default_borders(found: Read, shards: int) -> list[int]:

@@ -18,6 +18,8 @@ def reduce_partials(partials: list[Partial], model: Axis) -> list[np.ndarray]:
     how = partials[0].reduction
     if how is ReductionOp.GATHER:
         return exchange_partials(partials, model)
+    if how is ReductionOp.REPLICATE:
+        return [model.allgather_array(p.values) for p in partials]
     shapes = [p.values.shape for p in partials]
     flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
                            for p in partials], axis=1)  # fmt: skip

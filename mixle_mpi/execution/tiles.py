@@ -36,6 +36,8 @@ def tile_borders(source: Source, width: int, step_width: int) -> list[int]:
     rows; a sequence is never divided."""
     rows = tile_rows(width)
     borders = [0]
+    if any(s.chunk is not None for s in source.sequences.values()):
+        return [0, source.n]  # all shards reduce together
     offsets = [s.offsets for s in source.sequences.values()]
     while borders[-1] < source.n:
         stop = min(borders[-1] + rows, source.n)

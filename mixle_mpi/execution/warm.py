@@ -12,6 +12,7 @@ import numpy as np
 
 from mixle_mpi.contract.family import ResidualFamily
 from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.tile import Chunk
 from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import Grid, serial_grid
@@ -43,6 +44,7 @@ class FirstSteps(FirstRows):
     def __init__(self, source, rows: int):
         super().__init__(source)
         self.offsets = np.minimum(source.offsets[: rows + 1], self.n)
+        self.chunk = None if source.chunk is None else Chunk(0, False, False)
 
 
 class Mirror(Alone):

@@ -175,3 +175,104 @@ def best_paths(scores, offsets, log_initial, log_transition, log_end, path):
             path[first + t] = at
             at = came[t, at] if t > 0 else at
     return found
+
+
+@njit(cache=True, fastmath=FAST)
+def filter_chunk(prior, density, transition, alpha, scale, known, agree):
+    """Forward probabilities of consecutive steps of one sequence; how many steps were worked out.
+
+    prior (states,) is the distribution of the first state before its step is seen; density, alpha (steps, states),
+    scale (steps,). Where alpha is `known` from another prior, it stops at the first step where the two differ by
+    no more than `agree`: from there on they are equal, as the filter has forgotten where it started.
+    """
+    steps, states = density.shape
+    row = np.empty(states)
+    for t in range(steps):
+        if t == 0:
+            row[:] = prior
+        else:
+            row[:] = 0.0
+            add_product(alpha[t - 1], transition, row)
+        total = 0.0
+        for s in range(states):
+            row[s] *= density[t, s]
+            total += row[s]
+        share = 1.0 / total if total > 0.0 else 0.0
+        apart = 0.0
+        for s in range(states):
+            value = row[s] * share
+            apart = max(apart, abs(value - alpha[t, s]))
+            alpha[t, s] = value
+        scale[t] = total
+        if known and apart <= agree:
+            return t + 1
+    return steps
+
+
+@njit(cache=True, fastmath=FAST)
+def smooth_chunk(behind, density, back, scale, beta, known, agree):
+    """Backward probabilities beta (steps, states) of consecutive steps, from the last to the first; how many steps
+    were worked out.
+
+    behind (states,) are those of the last step; back (states, states) the transposed transition matrix. Where beta is
+    `known` it stops as `filter_chunk` does, when no value differs by more than `agree` of the largest.
+    """
+    steps, states = density.shape
+    row, seen = np.empty(states), np.empty(states)
+    for done in range(steps):
+        t = steps - 1 - done
+        if done == 0:
+            row[:] = behind
+        else:
+            share = 1.0 / scale[t + 1] if scale[t + 1] > 0.0 else 0.0
+            for s in range(states):
+                seen[s] = density[t + 1, s] * beta[t + 1, s] * share
+            row[:] = 0.0
+            add_product(seen, back, row)
+        apart, most = 0.0, 0.0
+        for s in range(states):
+            apart = max(apart, abs(row[s] - beta[t, s]))
+            most = max(most, row[s])
+            beta[t, s] = row[s]
+        if known and apart <= agree * most:
+            return done + 1
+    return steps
+
+
+@njit(cache=True, fastmath=FAST)
+def chunk_statistics(before, density, alpha, beta, scale, weight, expected):
+    """Posteriors times weight in place of beta, and expected transitions as in `backward`; before (states,) are the
+    forward probabilities of the step before the first, zeros where there is none."""
+    steps, states = density.shape
+    for t in range(steps):
+        share = weight / scale[t] if scale[t] > 0.0 else 0.0
+        for s in range(states):
+            a = before[s] if t == 0 else alpha[t - 1, s]
+            if a > 0.0:
+                for k in range(states):
+                    expected[s, k] += a * density[t, k] * beta[t, k] * share
+    for t in range(steps):
+        for s in range(states):
+            beta[t, s] *= alpha[t, s] * weight
+
+
+@njit(cache=True, fastmath=FAST)
+def chunk_operator(density, transition, out):
+    """out (states, states): the product over steps of transition @ diag(density[t]), up to a factor."""
+    steps, states = density.shape
+    for s in range(states):
+        for k in range(states):
+            out[s, k] = 1.0 if s == k else 0.0
+    work = np.empty((states, states))
+    for t in range(steps):
+        most = 0.0
+        for s in range(states):
+            work[s] = 0.0
+            add_product(out[s], transition, work[s])
+            for k in range(states):
+                work[s, k] *= density[t, k]
+                most = max(most, work[s, k])
+        share = 1.0 / most if most > 0.0 else 0.0
+        for s in range(states):
+            for k in range(states):
+                out[s, k] = work[s, k] * share

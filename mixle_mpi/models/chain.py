@@ -12,9 +12,10 @@ from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
-from mixle_mpi.contract.tile import Tile
+from mixle_mpi.contract.tile import Chunk, Tile
 from mixle_mpi.kernels import recursion
 from mixle_mpi.kernels.normalise import place_labels
+from mixle_mpi.models.chunks import Chain, Chunks
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.sequence import StepsBank
 from mixle_mpi.models.units import Units
@@ -176,6 +177,8 @@ class HiddenMarkovBank(StepsBank):
     def score(self, tile: Tile):
         steps = self.steps(tile)
         emissions = yield from self._emissions(steps)
+        if steps.chunk is not None:
+            return (yield from self._score_chunks(tile, steps, steps.chunk, emissions))
         out = np.zeros((self.size, tile.n))
         own = [emissions[self._units(m)] for m in self.whole]
         chains = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
@@ -196,6 +199,8 @@ class HiddenMarkovBank(StepsBank):
         resp = steps.array(self, "resp", int(self.first_unit[-1]), steps.n)
         if labels is not None:
             self._from_labels(steps, labels, weights, resp)
+        elif steps.chunk is not None:
+            yield from self._posteriors_of_chunks(tile, steps, weights, resp)
         else:
             chains = tile.saved[id(self)]
             self._backward(chains[0], weights, [resp[self._units(m)] for m in self.whole])
@@ -210,7 +215,37 @@ class HiddenMarkovBank(StepsBank):
         for bank, rows in zip(self.banks, self.unit_rows):
             yield from bank.accumulate(steps, resp if len(self.banks) == 1 else resp[rows])
         if self.length is not None:
-            yield from self.length.accumulate(tile, weights)
+            yield from self.length.accumulate(tile, weights * self._begun(steps))
+
+    def _begun(self, steps: Tile) -> np.ndarray:
+        """(sequences,) 1 for sequences that begin here, 0 where another shard has the beginning."""
+        begun = np.ones(len(steps.offsets) - 1)
+        begun[:1] = not (steps.chunk is not None and steps.chunk.continued)
+        return begun
+
+    def _score_chunks(self, tile: Tile, steps: Tile, chunk: Chunk, emissions: np.ndarray):
+        """As `score`, of sequences that are divided in time: what the steps held here contribute."""
+        chains, order, s = [], np.arange(steps.n), self.node.num_states
+        for m in range(self.size):
+            density, top = np.empty((steps.n, s)), np.empty(steps.n)
+            recursion.densities(emissions[self._units(m)], order, density, top)
+            chains.append(Chain(self.initial[m], self.transition[m], self.back[m], density, top))
+        chunks = tile.saved[id(self)] = Chunks(chains, steps.offsets, chunk, self.node.end)
+        yield from chunks.forward()
+        out = chunks.log_densities()
+        if self.length is not None:
+            lengths = yield from self.length.score(tile)
+            out += np.where(self._begun(steps) > 0, lengths, 0.0)
+        return out
+
+    def _posteriors_of_chunks(self, tile: Tile, steps: Tile, weights: np.ndarray, resp: np.ndarray):
+        """Posteriors times weights of sequences that are divided in time; the chain's statistics are added up."""
+        chunks = tile.saved[id(self)]
+        yield from chunks.backward()
+        chunks.statistics(weights, self._stats["initial"], self._pairs)
+        for m, chain in enumerate(chunks.chains):
+            recursion.spread(chain.beta, np.arange(steps.n), resp[self._units(m)])
+        self.repaired += chunks.repaired
 
     def _from_labels(self, steps: Tile, labels: np.ndarray, weights: np.ndarray, resp: np.ndarray) -> None:
         """Responsibilities of starting states, the same for all members; the chain starts by itself."""

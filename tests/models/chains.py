@@ -54,6 +54,7 @@ TREES = {
     "sequence of mixtures": (sequences, Sequence(Mixture(Gaussian(), 3), Poisson())),
     "record": (records, Mixture(Record(age=Gaussian(), visits=HiddenMarkov(STEP, 2, length=Poisson())), 2)),
     "letters": (lambda: ["banana", "", "cab", "abba" * 20, "a"], HiddenMarkov(Categorical(), 2)),
+    "one sequence": (lambda: [np.concatenate(sequences())], HiddenMarkov(Gaussian(), 3)),
     "vectors": (lambda: [np.random.default_rng(i).normal(size=(5 * i % 17, 2)) for i in range(30)],
                 HiddenMarkov(MultivariateGaussian(2), 2)),
 }  # fmt: skip

@@ -1,0 +1,85 @@
+"""Sequences that are divided in time over data shards, against one rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mixle_mpi import Categorical, Gaussian, HiddenMarkov, Mixture, Poisson, optimize
+from mixle_mpi.execution.em import fit
+from mixle_mpi.execution.fitted import state_of
+from mixle_mpi.execution.threads import run_on_threads
+
+
+def steps(n: int, states: int = 4, stay: float = 0.9, seed: int = 0) -> np.ndarray:
+    """Numbers around places that a chain visits."""
+    rng = np.random.default_rng(seed)
+    at = np.empty(n, np.int64)
+    for t in range(n):
+        at[t] = at[t - 1] if t and rng.random() < stay else rng.integers(states)
+    return rng.normal(3.0 * at)
+
+
+def assert_equal(found, alone, n: int) -> None:
+    scale = max(abs(alone.log_likelihood), n)
+    assert np.abs(np.array(found.history) - alone.history).max() < 1e-12 * scale
+    np.testing.assert_allclose(state_of(found.model).theta, state_of(alone.model).theta, atol=1e-8)
+    assert found.bic == pytest.approx(alone.bic, rel=1e-12)
+
+
+def on_shards(shards: int, data, model, max_iter: int) -> list:
+    return run_on_threads(shards, 1, lambda grid: fit(data, model, grid, max_iter=max_iter, tol=None))
+
+
+MODELS = {
+    "gaussian": HiddenMarkov(Gaussian(), 4),
+    "length": HiddenMarkov(Gaussian(), 3, length=Poisson()),
+    "mixture": HiddenMarkov(Mixture(Gaussian(), 2), 2),
+    "terminal": HiddenMarkov(Gaussian(), 3, terminal=[1]),
+}
+
+
+@pytest.mark.parametrize("shards", [2, 3, 4])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("lengths", [(900,), (500, 0, 40)])
+def test_chunks_equal_serial(name, shards, lengths):
+    if len(lengths) >= shards:
+        shards = len(lengths) + 1
+    data = [steps(n, seed=n) for n in lengths]
+    alone = optimize(data, MODELS[name], max_iter=5, tol=None)
+    for found in on_shards(shards, data, MODELS[name], 5):
+        assert_equal(found, alone, sum(lengths))
+
+
+@pytest.mark.parametrize("shards", [2, 3, 5, 7])
+def test_a_filter_forgets(shards):
+    """What is worked out again is a few steps a chunk, forwards and backwards, whatever the length."""
+    data = [steps(6000, 3)]
+    found = on_shards(shards, data, HiddenMarkov(Gaussian(), 3), 2)
+    passes = found[0].counts.passes
+    again = [result.counts.repaired / passes for result in found]
+    assert all(0 < n < 600 for n in again), again
+
+
+@pytest.mark.parametrize("shards", [2, 3, 5, 7])
+def test_what_never_forgets_is_composed(shards):
+    """States that are never left: the start matters to the end, and every chunk is an operator."""
+    data = [np.random.default_rng(3).normal(size=240)]
+    slow = HiddenMarkov([Gaussian(0.0, 1.0), Gaussian(0.02, 1.0)], initial=[0.5, 0.5], transition=np.eye(2))
+    blind = HiddenMarkov([Categorical(["a", "b"], [0.5, 0.5]), Categorical(["a", "b"], [0.5 + 1e-4, 0.5 - 1e-4])],
+                         initial=[0.3, 0.7], transition=[[1.0, 0.0], [1e-9, 1.0 - 1e-9]])  # fmt: skip
+    letters = [list(np.random.default_rng(1).choice(["a", "b"], 240))]
+    for x, model in ((data, slow), (letters, blind)):
+        alone = optimize(x, model, max_iter=2, tol=None)
+        for found in on_shards(shards, x, model, 2):
+            assert_equal(found, alone, 240)
+            if shards > 2:  # to the end and back, in each of three passes
+                assert found.counts.repaired >= 3 * (240 // shards)
+
+
+def test_fewer_steps_than_shards_and_none():
+    for data in ([np.array([1.0, 2.0])], [np.array([3.0]), np.array([])]):
+        model = HiddenMarkov([Gaussian(0.0, 1.0), Gaussian(2.0, 1.0)], initial=[0.5, 0.5], transition=np.eye(2))
+        alone = optimize(data, model, max_iter=0, tol=None)
+        for found in on_shards(4, data, model, 0):
+            assert found.log_likelihood == pytest.approx(alone.log_likelihood, rel=1e-13)
