@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -169,31 +170,49 @@ def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Colum
 
 
 def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
-    """Columns of data of which some are sequences."""
+    """Columns of data of which some are sequences, in order."""
     frame = frame_columns(data)
     if frame is not None:
-        lists = {name for name in frame if "" in sequences or name in sequences}
-        return {**{name: c for name, c in frame.items() if name not in lists}, **_with_sequences(
-            {name: column.values.to_pylist() if isinstance(column, FrameColumn) else column.tolist()
-             for name, column in frame.items() if name in lists}, sequences)}  # fmt: skip
-    if isinstance(data, Mapping) or (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
-        named = data if isinstance(data, Mapping) else {k: [row.get(k) for row in data] for k in data[0]}
-        ragged = {k: v for k, v in named.items() if "" in sequences or str(k) in sequences}
-        columns = columns_of({k: v for k, v in named.items() if k not in ragged}) if len(ragged) < len(named) else {}
-        for name, values in ragged.items():
-            columns |= _ragged(list(values), str(name))
-    elif "" in sequences and isinstance(data, (list, tuple, np.ndarray)):
-        columns = _ragged(list(data), "")
+        named: dict[str, Any] = {**frame}
+    elif isinstance(data, Mapping):
+        named = {str(name): values for name, values in data.items()}
+    elif "" in sequences and isinstance(data, (list, tuple, np.ndarray)) and not _named(data):
+        return _ragged(list(data), "")
+    elif isinstance(data, (list, tuple)) and _named(data):
+        named = {str(name): [row.get(name) for row in data] for name in data[0]}
     elif isinstance(data, (list, tuple)):
         width = len(data[0]) if data else 0
-        return _with_sequences({str(j): [row[j] for row in data] for j in range(width)}, sequences)
+        for number, row in enumerate(data):
+            if not isinstance(row, (list, tuple)) or len(row) != width:
+                raise DataError(f"row {number} is not a list or tuple of {width} columns, as row 0 is")
+        named = {str(j): [row[j] for row in data] for j in range(width)}
     else:
         raise DataError(f"data of type {type(data).__name__} are not understood where rows hold sequences: give a list "
                         "with one item a sequence, a list of tuples or dicts, or a dict of columns")  # fmt: skip
+    columns: dict[str, Column] = {}
+    for name, values in named.items():
+        if _is_sequence(name, sequences):
+            columns |= _ragged(_items(values), name)
+        else:
+            columns |= {name: values} if isinstance(values, FrameColumn) else columns_of({name: values})
     lengths = {name: len(c) for name, c in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
     return columns
+
+
+def _is_sequence(name: str, sequences: frozenset[str]) -> bool:
+    return "" in sequences or name in sequences
+
+
+def _named(data) -> bool:
+    """Whether rows are dicts."""
+    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Mapping)
+
+
+def _items(column) -> list:
+    """The cells of a column, of another library's table too."""
+    return column.arrow(0, len(column)).to_pylist() if isinstance(column, FrameColumn) else list(column)
 
 
 def _ragged(items: list, name: str) -> dict[str, Column]:

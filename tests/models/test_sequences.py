@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from chains import CUTS, TREES, sequences
 
-from mixle_mpi import Categorical, Gaussian, HiddenMarkov, Mixture, Sequence, load, optimize
+from mixle_mpi import Categorical, Composite, Gaussian, HiddenMarkov, Mixture, Sequence, load, optimize
+from mixle_mpi.contract.errors import DataError
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.shard import cut_paths
@@ -184,3 +185,41 @@ def test_weights_saving_and_sampling(name, tmp_path):
     if all(n.length is not None for n in chain):
         drawn = loaded.sample(20, seed=1)
         assert len(drawn) == 20 and np.isfinite(loaded.log_density(drawn)).all()
+
+
+def test_columns_keep_their_order_beside_sequences():
+    """A composite takes columns by position: a sequence first, a number after it, and a vector of steps."""
+    words = [["a", "b"], [], ["b"]]
+    model = Composite(Sequence(Categorical(["a", "b"], [0.25, 0.75])), Gaussian(1.0, 2.0))
+    numbers = [0.5, 1.0, -3.0]
+    expected = model.factors[0].log_density(words) + model.factors[1].log_density(np.array(numbers))
+    np.testing.assert_allclose(model.log_density(list(zip(words, numbers))), expected, rtol=1e-14)
+    with pytest.raises(DataError, match="row 1 is not a list or tuple of 2 columns"):
+        model.log_density([(["a"], 1.0), (["b"],)])
+
+
+def test_each_rank_may_bring_its_own_sequences():
+    """Ranks of 1, 0 and 2 sequences, as one process with all of them."""
+    data = [[1.0, 2.0, 8.0], [2.5, 1.5], [7.0, 9.0]]
+    model = HiddenMarkov([Gaussian(1.0, 1.0), Gaussian(8.0, 1.0)], initial=[0.5, 0.5],
+                         transition=[[0.9, 0.1], [0.2, 0.8]])  # fmt: skip
+    alone = optimize(data, model, max_iter=3, tol=None)
+    own = [data[:1], [], data[1:]]
+    for found in run_on_threads(3, 1, lambda g: fit(own[g.world.rank], model, g, local=True, max_iter=3, tol=None)):
+        np.testing.assert_allclose(found.history, alone.history, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        ([[1.0], 2.0], HiddenMarkov(Gaussian(), 2), "row 1: 2.0 is not a sequence"),
+        ([[1.0], [2.0, np.inf]], HiddenMarkov(Gaussian(), 2), "row 1 .*step 1, column '0': inf is not finite"),
+        ([[1.0], [2.0, None]], HiddenMarkov(Gaussian(), 2), "row 1 .*step 1, column '0': the value is missing"),
+        ([[1.0], ["a"]], HiddenMarkov(Gaussian(), 2), "row 1, step 0, column '0': 'a' is not a number"),
+        ([[], []], HiddenMarkov(Gaussian(), 2), "nothing to fit"),
+        ([[[1.0, 2.0]]], Sequence(Sequence(Gaussian())), "steps are not sequences themselves"),
+    ],
+)
+def test_refusals_name_row_and_step(data, model, message):
+    with pytest.raises(ValueError, match=message):
+        optimize(data, model)
