@@ -152,7 +152,7 @@ class Node:
 
     def viterbi(self, data, path: str | None = None, **options) -> list[np.ndarray]:
         """Most probable path of states (steps,) int64 of each sequence, of the hidden Markov model at `path`, else
-        the root.
+        the root; -1 in a sequence of probability zero.
 
         Raises ValueError when there is none there, a parameter is absent, or the data do not fit.
         """

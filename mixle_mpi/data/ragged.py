@@ -83,7 +83,9 @@ def flattened(items: list, name: str) -> tuple[Any, np.ndarray]:
     for row, item in enumerate(items):
         if isinstance(item, Mapping) or not isinstance(item, Sized) or (isinstance(item, np.ndarray) and not item.ndim):
             where = f", column {name!r}" if name else ""
-            raise DataError(f"row {row}{where}: {item!r} is not a sequence")
+            value = item.item() if isinstance(item, np.generic) else item
+            hint = "; for one sequence give a list with it" if not row and not name else ""
+            raise DataError(f"row {row}{where}: {value!r} is not a sequence{hint}")
         lengths[row + 1] = len(item)
     offsets = np.cumsum(lengths)
     arrays = [item for item in items if len(item)]

@@ -107,8 +107,10 @@ def viterbi(model: Node, data, path: str | None = None, **options) -> list[np.nd
             steps = bank.steps(tile)
             (scores,) = executor._drive([bank._emissions(steps)], Pass())
             found = np.empty(steps.n, np.int64)
-            best_paths(scores[member * states : (member + 1) * states], steps.offsets, safe_log(bank.initial[member]),
-                       safe_log(bank.transition[member]), safe_log(bank.node.end), found)  # fmt: skip
+            first, then, end = (safe_log(p) for p in (bank.initial[member], bank.transition[member], bank.node.end))
+            own = scores[member * states : (member + 1) * states]
+            best = best_paths(own, steps.offsets, first, then, end, found)
+            found[np.repeat(best < IMPOSSIBLE, np.diff(steps.offsets))] = -1
             paths += np.split(found, steps.offsets[1:-1]) if tile.n else []
     return paths
 

@@ -150,7 +150,7 @@ class Shards:
                 state.m_step += self._owners[number].m_step
 
     def _peek(self, state: _State, at: int, count: int) -> tuple[float, float]:
-        """FLOPs and bytes of a range if `count` units of segment `at` were added."""
+        """FLOPs and bytes of a range if `count` units of segment `at` were added: to the bit what it then has."""
         s, unit = self.cut.segments[at], self._segments[at]
         new = [self._groups[s.group]] if s.group not in state.groups else []
         new += [self._owners[n] for n in s.owners if n not in state.owners]
@@ -164,9 +164,8 @@ class Shards:
         keys.update(unit.keys)
         resident += sum(size for key, size in keys.items() if key not in state.keys)
         which = (s.group, s.load.banks)
-        m_step += sum(value for name, value in state.m_steps.items() if name != which)
-        m_step += self._m_step(which, state.counts.get(which, 0) + count)
-        return self._result(flops, resident, scratch, m_step)
+        shares = state.m_steps | {which: self._m_step(which, state.counts.get(which, 0) + count)}
+        return self._result(flops, resident, scratch, m_step + sum(shares.values()))
 
     def _result(self, flops: float, resident: float, scratch: float, m_step: float) -> tuple[float, float]:
         job = self.job

@@ -209,9 +209,19 @@ def test_each_rank_may_bring_its_own_sequences():
         np.testing.assert_allclose(found.history, alone.history, rtol=1e-13)
 
 
+def test_a_sequence_of_probability_zero_has_no_path():
+    letters = [Categorical(["a", "b"], p) for p in ([0.9, 0.1], [0.2, 0.8])]
+    model = HiddenMarkov(letters, initial=[0.5, 0.5], transition=[[0.9, 0.1], [0.1, 0.9]])
+    data = ["ab", "zebra", "b"]
+    assert np.isfinite(model.log_density(data)).tolist() == [True, False, True]
+    assert [path.min() >= 0 for path in model.viterbi(data)] == [True, False, True]
+    assert (model.viterbi(data)[1] == -1).all() and np.isnan(model.posterior(data)[2:7]).all()
+
+
 @pytest.mark.parametrize(
     ("data", "model", "message"),
     [
+        (np.array([1.0, 2.0]), HiddenMarkov(Gaussian(), 2), "row 0: 1.0 is not a .*; for one sequence give a list"),
         ([[1.0], 2.0], HiddenMarkov(Gaussian(), 2), "row 1: 2.0 is not a sequence"),
         ([[1.0], [2.0, np.inf]], HiddenMarkov(Gaussian(), 2), "row 1 .*step 1, column '0': inf is not finite"),
         ([[1.0], [2.0, None]], HiddenMarkov(Gaussian(), 2), "row 1 .*step 1, column '0': the value is missing"),

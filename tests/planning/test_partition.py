@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from itertools import combinations_with_replacement, pairwise
 
@@ -9,9 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mixle_mpi import Categorical, Gaussian, Mixture, MultivariateGaussian, Poisson, Record
 from mixle_mpi.contract.blocks import num_blocks, shard_rows
+from mixle_mpi.planning.cuts import cuts_of
 from mixle_mpi.planning.partition import partition
+from mixle_mpi.planning.profile import profile_of
 from mixle_mpi.planning.rows import busiest_rows, deal_rows, least_busiest_rows
+from mixle_mpi.planning.shards import Job, Shards
 
 
 def slowest(loads, speeds, bounds) -> float:
@@ -119,3 +125,16 @@ def test_rows_go_to_borders_of_blocks():
     borders = {b * n // num_blocks(n) for b in range(num_blocks(n) + 1)}
     assert set(bounds) <= borders
     assert max(c * p for c, p in zip(sizes(bounds), [1, 2, 5])) < n / (1 + 0.5 + 0.2) * 1.001
+
+
+def test_a_range_reaches_as_far_as_its_own_time_allows():
+    """To the bit, whatever the order of sums: else a plan may leave its last unit out."""
+    fields = {"a": Gaussian(), "b": Categorical([1, 2, 3]), "c": Categorical(list(range(9))), "d": Poisson(),
+              "e": MultivariateGaussian(3), "f": Gaussian(), "g": Categorical([1, 2])}  # fmt: skip
+    profile = profile_of(Mixture(Record(fields), 3))
+    for cut in cuts_of(profile):
+        for shards in (1, 3):
+            ranges = Shards(cut, Job(2, shards, 1.0, 53.0), [3.7] * 4, [math.inf] * 4)
+            for a, b in itertools.combinations(range(cut.units + 1), 2):
+                assert ranges.stop(a, ranges.time(a, b, 0), 0) >= b
+                assert ranges.start(b, ranges.time(a, b, 0), 0) <= a
