@@ -6,22 +6,17 @@ tile of the executor's size, in ns a unit; the third column is what the planner 
 
 from __future__ import annotations
 
-import os
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Callable
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+import numpy as np
 
-import argparse  # noqa: E402
-import itertools  # noqa: E402
-import statistics  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-
-import numpy as np  # noqa: E402
-
-from mixle_mpi.contract.work import NANOSECONDS  # noqa: E402
-from mixle_mpi.families.covariance import STRUCTURES  # noqa: E402
-from mixle_mpi.kernels import gaussian, normalise, product, student, table  # noqa: E402
+from mixle_mpi.contract.work import NANOSECONDS
+from mixle_mpi.families.covariance import STRUCTURES
+from mixle_mpi.kernels import gaussian, normalise, product, student, table
 
 Case = tuple[str, str, float, Callable[[], object]]  # kind, what is timed, units of work in one call, the call
 

@@ -8,22 +8,17 @@ is the ratio of the medians of the seconds per iteration.
 
 from __future__ import annotations
 
-import os
+import argparse
+import importlib.util
+import statistics
+import time
+import warnings
+from dataclasses import dataclass
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+import numpy as np
 
-import argparse  # noqa: E402
-import importlib.util  # noqa: E402
-import statistics  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-
-import numpy as np  # noqa: E402
-
-from benchmarks import peers  # noqa: E402
-from mixle_mpi import Mixture, MultivariateGaussian, optimize  # noqa: E402
+from benchmarks import peers
+from mixle_mpi import Mixture, MultivariateGaussian, optimize
 
 
 @dataclass(frozen=True)

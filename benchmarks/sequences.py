@@ -7,20 +7,15 @@ warm-up; what counts is the ratio of the medians of the nanoseconds a step and i
 
 from __future__ import annotations
 
-import os
+import argparse
+import logging
+import statistics
+import time
+from dataclasses import dataclass
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+import numpy as np
 
-import argparse  # noqa: E402
-import logging  # noqa: E402
-import statistics  # noqa: E402
-import time  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-
-import numpy as np  # noqa: E402
-
-from mixle_mpi import HiddenMarkov, MultivariateGaussian, optimize  # noqa: E402
+from mixle_mpi import HiddenMarkov, MultivariateGaussian, optimize
 
 
 @dataclass(frozen=True)

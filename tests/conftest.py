@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+if sys.version_info < (3, 11):  # pyarrow walks through all objects of the process for every block of CSV there
+    gc.collect()
+    gc.freeze()
 
 ROOT = Path(__file__).parent.parent
 # whatever started the tests must not look like the launcher of what they start

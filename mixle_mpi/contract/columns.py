@@ -21,9 +21,9 @@ SHIFTED = ("centred", "even", "logarithm")
 
 @dataclass(frozen=True)
 class SlotKey:
-    """How columns are encoded, of rows or of the steps of a `sequence`: `kind` is
-    "centred" (shifted and scaled numbers), "even" (the same with one
-    scale for all columns), "logarithm" (centred logarithms), "plain" (numbers as they are) or "label".
+    """How columns are encoded, of rows or of the steps of a `sequence`: `kind` is "centred" (shifted and scaled
+    numbers), "even" (the same with one scale for all columns), "logarithm" (centred logarithms), "plain" (numbers as
+    they are) or "label".
     """
 
     kind: str

@@ -62,8 +62,9 @@ class Partial:
     `values` is C-contiguous float64 and equally shaped on all ranks of the data shard: (members, rows)
     partial sums for SUM; (2, members, rows) maxima and scaled sums for LOGSUMEXP, of which the reduced
     value has the same shape: the log-sum-exp is value[0] + log(value[1]). For GATHER `values` (k,) are those for
-    each rank one after another, `counts` how many for each, and `expected` how many come from each: it is
-    resumed with what came, rank by rank. For REPLICATE it is resumed with the values of all ranks, (ranks, *shape).
+    each rank one after another, `counts` how many for each, `expected` how many come from each, and `whole` how
+    many all ranks send: it is resumed with what came, rank by rank. For REPLICATE it is resumed with the values
+    of all ranks, (ranks, *shape).
 
     `axis` is "model" for the ranks of one data shard, "data" for those of one model shard.
     """
@@ -72,6 +73,7 @@ class Partial:
     values: np.ndarray
     counts: tuple[int, ...] = ()
     expected: tuple[int, ...] = ()
+    whole: int = 0
     axis: str = "model"
 
 

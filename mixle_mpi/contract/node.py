@@ -32,12 +32,10 @@ class Cuts:
 
     `ranges(path, members, units)` gives for each member the first unit and the unit after the last that
     this shard holds, two (m,) int64 arrays, and (m,) bool, whether the member is cut at all. `borders(units)` are
-    those of the ranges of a cut node on all `shards`, of which this is number `shard`. The base class is the
-    uncut tree.
+    those of the ranges of a cut node on all shards, of which this is number `shard`. The base class is the uncut tree.
     """
 
     shard: int = 0
-    shards: int = 1
 
     def borders(self, units: int) -> tuple[int, ...]:
         return (0, units)

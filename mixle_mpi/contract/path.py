@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Components:
+class UnitLevel:
     """A level of a path below a node of `total` units, components of a mixture or states: those that one bank
     evaluates, in order."""
 
@@ -29,9 +29,9 @@ class Components:
 class Path:
     """The place of a bank in the tree. Its members count through the units of all levels, the last fastest."""
 
-    segments: tuple[str | Components, ...] = ()
+    segments: tuple[str | UnitLevel, ...] = ()
 
-    def __truediv__(self, segment: str | Components) -> Path:
+    def __truediv__(self, segment: str | UnitLevel) -> Path:
         return Path((*self.segments, segment))
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Path:
     @property
     def innermost(self) -> int:
         """How many units of the innermost node of units one bank evaluates; 1 outside of mixtures and the like."""
-        return next((len(s.positions) for s in reversed(self.segments) if isinstance(s, Components)), 1)
+        return next((len(s.positions) for s in reversed(self.segments) if isinstance(s, UnitLevel)), 1)
 
     def select(self, pattern: str, members: np.ndarray) -> np.ndarray:
         """Which members (m,) a user's path means: `component_3` one component, `component_*` all of them."""

@@ -162,38 +162,41 @@ def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[
     Source: moments merge as in Chan, Golub, LeVeque (1983).
     """
 
+    steps = np.zeros(num_blocks(table.total) if any(key.sequence for key in slots.slots) else 0, np.int64)
+
     def own():
-        return _summaries(slots, table, start, stop)
+        return _summaries(slots, table, start, stop, steps)
 
     gathered = agree(world, own)
     merged: dict[SlotKey | str, Summary] = {key: Summary(len(key.columns)) for key in slots.slots}
     merged[WEIGHT] = Summary(1)
-    slots.steps = sum(counts for *_, counts in gathered) if any(key.sequence for key in slots.slots) else None
-    for summaries, _, _ in gathered:
+    slots.steps = steps if len(steps) else None
+    if len(steps):
+        world.allreduce(steps)
+    for summaries, _ in gathered:
         for key, summary in summaries.items():
             merged[key].merge(summary)
     for key, slot in slots.slots.items():
-        slot.single = all(key in single for _, single, _ in gathered)
+        slot.single = all(key in single for _, single in gathered)
     return merged
 
 
-def _summaries(slots: Slots, table: Table, start: int, stop: int) -> tuple[dict, set, np.ndarray]:
-    """Summaries of this rank's rows, the slots whose numbers all came as float32, and steps by block of rows."""
+def _summaries(slots: Slots, table: Table, start: int, stop: int, steps: np.ndarray) -> tuple[dict, set]:
+    """Summaries of this rank's rows, and the slots whose numbers all came as float32; added up are the `steps`
+    (blocks,) of each block of rows."""
     local = {key: Summary(len(key.columns)) for key in slots.slots} | {WEIGHT: Summary(1)}
     tallies = {key: _Tally(local[key], key.columns[0]) for key in slots.slots if key.kind == "label"}
     single = {key for key in slots.slots if key.kind != "label"}
     totals = {name: table.steps(name) if name else table.total for name in {key.sequence for key in slots.slots}}
-    steps = np.zeros(num_blocks(table.total) if any(totals) else 0, np.int64)
     for first, part in table.chunks(start, stop, slots.wants()):
         levels = levels_of(part, first, slots.slots)
-        for name, level in levels.items():
-            if name:
-                blocks = block_of(levels[""].rows, table.total)
-                np.add.at(steps, blocks, np.diff(level.offsets))
+        for level in levels.values():
+            if level.offsets is not None:
+                np.add.at(steps, block_of(levels[""].numbers, table.total), np.diff(level.offsets))
         for key, slot in slots.slots.items():
             level = levels[key.sequence]
             if key in tallies:
-                tallies[key].add(level.columns[key.columns[0]], level.rows)
+                tallies[key].add(level.columns[key.columns[0]], level.numbers)
             else:
                 _add_chunk(local[key], slot, level, totals[key.sequence])
         single = {k for k in single if all(levels[k.sequence].columns[c].dtype == np.float32 for c in k.columns)}
@@ -203,11 +206,11 @@ def _summaries(slots: Slots, table: Table, start: int, stop: int) -> tuple[dict,
             _add_weights(local[WEIGHT], part[slots.weight], slots.weight, first)
     for tally in tallies.values():
         tally.finish()
-    return local, single, steps
+    return local, single
 
 
 def _add_chunk(summary: Summary, slot: Slot, level: Level, total: int) -> None:
-    columns, rows = slot.key.columns, level.rows
+    columns, rows = slot.key.columns, level.numbers
     x = numbers(level.columns, columns)
     for key, family in slot.families.items():
         outside = _outside(family, x)
@@ -237,7 +240,7 @@ def _add_together(summary: Summary, keys: tuple[SlotKey, ...], level: Level) -> 
     if some.any():
         at = int(np.argmax(some))
         column = keys[int(np.argmax(absent[:, at]))].columns[0]
-        summary.fault("partly missing").add(int(some.sum()), int(level.rows[at]), column, "nothing")
+        summary.fault("partly missing").add(int(some.sum()), int(level.numbers[at]), column, "nothing")
 
 
 def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, table: Table) -> None:

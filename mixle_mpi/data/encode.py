@@ -130,7 +130,7 @@ class _Rows:
         self._arrays[key] = np.empty((*shape, self._n), dtype)
 
     def move(self, at: int, level: Level) -> None:
-        self._own = slice(at, at + len(level.rows))
+        self._own = slice(at, at + level.n)
 
     def put(self, key, values: np.ndarray) -> None:
         self._arrays[key][..., self._own] = values
@@ -150,6 +150,8 @@ class _Steps:
         self._parts[key] = [np.empty((*shape, 0), dtype)]
 
     def move(self, at: int, level: Level) -> None:
+        if level.offsets is None:
+            raise TypeError("steps have offsets")
         self._lengths.append(np.diff(level.offsets))
 
     def put(self, key, values: np.ndarray) -> None:

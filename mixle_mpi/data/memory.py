@@ -218,16 +218,17 @@ def _items(column) -> list:
 def _ragged(items: list, name: str) -> dict[str, Column]:
     """The columns of one sequence in each row, named as those of rows are, after `name` where it has one."""
     steps, offsets = flattened(items, name)
-    inner = columns_of(steps)
-    if not inner:
-        inner = {"0": np.empty(0)}
-    found: dict[str, Column] = {}
-    for column, values in inner.items():
-        own = column if not name else name if list(inner) == ["0"] else f"{name}[{column}]"
-        if name and not column.isdigit():
-            own = f"{name}.{column}"
-        found[own] = Ragged(values, offsets)
-    return found
+    inner = columns_of(steps) or {"0": np.empty(0)}
+    return {_step_name(name, column, len(inner)): Ragged(values, offsets) for column, values in inner.items()}
+
+
+def _step_name(sequence: str, column: str, columns: int) -> str:
+    """The name of a column of steps, as `columns_of` names the parts of a named column."""
+    if not sequence:
+        return column
+    if not column.isdigit():
+        return f"{sequence}.{column}"
+    return sequence if columns == 1 else f"{sequence}[{column}]"
 
 
 def _as_column(values) -> np.ndarray:

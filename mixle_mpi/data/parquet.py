@@ -5,7 +5,6 @@ them decodes it up to its own last row: the time of one decoding, no message, an
 batch in memory.
 """
 
-import collections
 import contextlib
 import itertools
 import re
@@ -21,17 +20,22 @@ BUFFER = 2**17  # bytes; a column of a row group is read in pieces of this size
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds for the index of a DataFrame
 
 
-class Head(NamedTuple):
-    """Columns with the fields that they are in, Arrow types and numbers of values; rows of each row group, and the
-    size of a file in bytes.
+class Column(NamedTuple):
+    """A column: its name, the field of the file that it is in, its Arrow type, and how many values lists have.
 
     The fields of steps, in a column of lists of structs, are columns as well: `name.field`.
     """
 
-    names: list
-    fields: list
-    types: list
-    values: list
+    name: str
+    field: str
+    type: object
+    values: int
+
+
+class Head(NamedTuple):
+    """Columns, rows of each row group, and the size of a file in bytes."""
+
+    columns: list
     groups: list
     size: int
 
@@ -63,23 +67,25 @@ def parquet_head(path):
     with opened(source) as file:
         fields = [field for field in file.schema_arrow if not INDEX.fullmatch(field.name)]
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        counts = collections.Counter()
-        for group in groups:
-            leaves = (group.column(j) for j in range(group.num_columns))
-            for name, found in itertools.groupby(leaves, lambda leaf: leaf.path_in_schema.split(".")[0]):
-                counts[name] += max(leaf.num_values for leaf in found)
-        columns = [(name, field.name, kind, counts[field.name]) for field in fields for name, kind in columns_of(field)]
-        kept = [list(values) for values in zip(*columns)] or [[], [], [], []]
-        return Head(*kept, [group.num_rows for group in groups], source.size)
+        columns = [column for field in fields for column in columns_of(field, groups)]
+        return Head(columns, [group.num_rows for group in groups], source.size)
 
 
-def columns_of(field):
-    """Names and Arrow types of the columns that a field of a schema is read as."""
+def columns_of(field, groups):
+    """The `Column` of a field of a schema, or those of the steps in it."""
     from pyarrow import list_, types
 
+    values = sum(values_of(field.name, group) for group in groups) if is_list(field.type) else 0
     if is_list(field.type) and types.is_struct(field.type.value_type):
-        return [(f"{field.name}.{step.name}", list_(step.type)) for step in field.type.value_type]
-    return [(field.name, field.type)]
+        steps = field.type.value_type
+        return [Column(f"{field.name}.{step.name}", field.name, list_(step.type), values) for step in steps]
+    return [Column(field.name, field.name, field.type, values)]
+
+
+def values_of(name, group):
+    """How many values the lists of one field have in a row group; a list without any counts as one."""
+    leaves = (group.column(j) for j in range(group.num_columns))
+    return max(leaf.num_values for leaf in leaves if leaf.path_in_schema.startswith(f"{name}."))
 
 
 class ParquetTable(Table):
@@ -88,28 +94,29 @@ class ParquetTable(Table):
     def __init__(self, path, head):
         self.ends = list(itertools.accumulate(head.groups))
         rows = self.ends[-1] if self.ends else 0
-        super().__init__(head.names, 0, rows, rows, everywhere=True)
+        super().__init__([column.name for column in head.columns], 0, rows, rows, everywhere=True)
         self.path, self.head = path, head
+        self.columns = {column.name: column for column in head.columns}
         self.files = [(path, 0)]
 
     def check(self, wants):
         """See `Table.check`; a column whose type cannot be read as its kind is a `DataError`."""
-        for (name, want), place in zip(wants.items(), places(self.path, list(self.names), wants)):
-            where, kind = f"{self.path}: column {name!r}", self.head.types[place]
+        places(self.path, list(self.names), wants)
+        for name, want in wants.items():
+            where, kind = f"{self.path}: column {name!r}", self.columns[name].type
             of_rows = check_sequences(is_list(kind), want, where)
             check_type(kind.value_type if want != of_rows else kind, of_rows, where)
 
     def steps(self, name):
-        """See `Table.steps`; a list without a step counts as one."""
-        return self.head.values[self.names.index(name)]
+        """See `Table.steps`."""
+        return self.columns[name].values
 
     def pieces_of(self, start, stop, wants, size):
         """See `Table.pieces_of`. No chunk has rows of two row groups."""
-        types = dict(zip(self.names, self.head.types))
         kinds = {name: want.removeprefix(SEQUENCE) for name, want in wants.items()}
-        texts = [name for name, kind in kinds.items() if kind != "number" and is_text(types[name])]
+        texts = [name for name, kind in kinds.items() if kind != "number" and is_text(self.columns[name].type)]
         labels = {name: LabelReader(name, kind) for name, kind in kinds.items() if kind != "number"}
-        fields = list(dict.fromkeys(self.head.fields[self.names.index(name)] for name in wants))
+        fields = list(dict.fromkeys(self.columns[name].field for name in wants))
         source = Source(self.path, self.head.size)
         with opened(source, read_dictionary=texts) as file:
             for group, end in enumerate(self.ends):
@@ -127,20 +134,16 @@ class ParquetTable(Table):
 
     def column(self, batch, name, labels, first):
         """The numbers or `Labels` of one column of a batch."""
-        place = batch.schema.get_field_index(name)
-        field = None
-        if place < 0:
-            name, field = name.split(".", 1)
-            place = batch.schema.get_field_index(name)
-        array = batch.column(place)
+        field = self.columns[name].field
+        array = batch.column(batch.schema.get_field_index(field))
         if not is_list(array.type):
             return numbers_of(array) if labels is None else labels.labels(array, first)
         if array.null_count:
             at = first + array.is_null().index(True).as_py()
             raise Fault(at, f", column {name!r}: the sequence is missing; write an empty list for one without steps")
         steps, offsets = steps_of(array)
-        if field is not None:
-            steps = steps.field(field)
+        if field != name:
+            steps = steps.field(name.removeprefix(f"{field}."))
         return Ragged(numbers_of(steps) if labels is None else labels.labels(steps, first), offsets)
 
     def close(self):

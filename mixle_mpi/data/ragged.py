@@ -6,6 +6,7 @@ A step is numbered by its row and its place in it, so that its number says nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,27 @@ def row_and_step(number: int) -> tuple[int, int]:
 
 
 class Level:
-    """A chunk as the leaves of rows, or of the steps of one sequence, see it: flat columns, and row numbers (n,)."""
+    """A chunk as the leaves of rows, or of the steps of one sequence, see it.
 
-    def __init__(self, columns: dict[str, Any], rows: np.ndarray, offsets: np.ndarray):
-        self.columns, self.rows, self.offsets = columns, rows, offsets
+    Attributes
+    ----------
+    columns : name -> flat column
+    first : global row of the chunk
+    offsets : (rows + 1,) of the steps of each row; None at the level of rows
+    n : rows, or steps
+    """
+
+    def __init__(self, first: int, rows: int, offsets: np.ndarray | None = None):
+        self.columns: dict[str, Any] = {}
+        self.first, self.offsets = first, offsets
+        self.n = rows if offsets is None else int(offsets[-1])
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Global numbers (n,) int64 of the rows or steps."""
+        if self.offsets is None:
+            return np.arange(self.first, self.first + self.n, dtype=np.int64)
+        return step_numbers(self.offsets, self.first)
 
 
 def levels_of(part: dict[str, Any], first: int, keys: Iterable[SlotKey]) -> dict[str, Level]:
@@ -52,23 +70,23 @@ def levels_of(part: dict[str, Any], first: int, keys: Iterable[SlotKey]) -> dict
     Raises DataError for columns of one sequence that have different lengths.
     """
     n = len(next(iter(part.values()))) if part else 0
-    flat = {name: column for name, column in part.items() if not isinstance(column, Ragged)}
-    found = {"": Level(flat, np.arange(first, first + n, dtype=np.int64), np.arange(n + 1))}
+    found = {"": Level(first, n)}
+    flat = found[""].columns
+    flat |= {name: column for name, column in part.items() if not isinstance(column, Ragged)}
     for key in keys:
         for column in key.columns:
             if column.endswith(LENGTH):
                 flat[column] = np.diff(part[column.removesuffix(LENGTH)].offsets).astype(np.float64)
             elif key.sequence:
                 own = part[column]
-                if key.sequence not in found:
-                    found[key.sequence] = Level({}, step_numbers(own.offsets, first), own.offsets)
-                _check_lengths(found[key.sequence].offsets, own.offsets, first, key, column)
-                found[key.sequence].columns[column] = own.values
+                level = found.setdefault(key.sequence, Level(first, n, own.offsets))
+                _check_lengths(level.offsets, own.offsets, first, key, column)
+                level.columns[column] = own.values
     return found
 
 
-def _check_lengths(expected: np.ndarray, offsets: np.ndarray, first: int, key: SlotKey, column: str) -> None:
-    if not np.array_equal(expected, offsets):
+def _check_lengths(expected: np.ndarray | None, offsets: np.ndarray, first: int, key: SlotKey, column: str) -> None:
+    if expected is not None and not np.array_equal(expected, offsets):
         at = int(np.argmax(np.diff(expected) != np.diff(offsets)))
         lengths = int(np.diff(offsets)[at]), int(np.diff(expected)[at])
         raise DataError(f"row {first + at}: {lengths[0]} steps in column {column!r}, {lengths[1]} in {key.sequence!r}")

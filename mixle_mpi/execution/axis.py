@@ -82,8 +82,9 @@ class Axis(ABC):
         """parts[r] goes to rank r, 1-d arrays of one type and any lengths; what came from each rank."""
 
     @abstractmethod
-    def exchange(self, array: np.ndarray, counts: list[int], expected: list[int]) -> np.ndarray:
-        """Of a flat array the next counts[r] values go to rank r; what came, expected[r] values from rank r."""
+    def exchange(self, array: np.ndarray, counts: list[int], expected: list[int], whole: int) -> np.ndarray:
+        """Of a flat array the next counts[r] values go to rank r; what came, expected[r] values from rank r. `whole`
+        is what all ranks send together, known to each."""
 
     @abstractmethod
     def barrier(self) -> None:
@@ -140,7 +141,7 @@ class Alone(Axis):
     def alltoall(self, parts):
         return list(parts)
 
-    def exchange(self, array, counts, expected):
+    def exchange(self, array, counts, expected, whole):
         return checked(array, (counts[0],)).copy()
 
     def barrier(self):

@@ -206,9 +206,9 @@ class Executor:
                     results[k] = done.value
             if partials:
                 started = working_time()
-                axes = {"model": self.grid.model, "data": self.grid.data}
                 (axis,) = {p.axis for p in partials.values()}
-                answers = dict(zip(partials, reduce_partials(list(partials.values()), axes[axis])))
+                group = self.grid.data if axis == "data" else self.grid.model
+                answers = dict(zip(partials, reduce_partials(list(partials.values()), group)))
                 found.seconds[f"{axis}_axis"] += working_time() - started
             else:
                 answers = {}

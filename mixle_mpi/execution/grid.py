@@ -12,8 +12,9 @@ import numpy as np
 
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.execution.axis import Alone, Axis, checked
+from mixle_mpi.planning.machine import parse_bytes
 
-MESSAGE_LIMIT = 1 << 30  # bytes in one collective call; larger buffers go in parts
+MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
 
 
 class Grid:
@@ -66,14 +67,20 @@ def check_shape(shards: int, model_shards: int, ranks: int) -> None:
         )
 
 
+def message_limit() -> int:
+    """Bytes in one collective call at most. Raises ModelError when the environment says it in no such number."""
+    given = os.environ.get("MIXLE_MPI_MESSAGE_LIMIT")
+    return MESSAGE_LIMIT if not given else parse_bytes(given, "MIXLE_MPI_MESSAGE_LIMIT")
+
+
 class MpiAxis(Axis):
     """A group of MPI ranks."""
 
-    def __init__(self, comm, limit: int = MESSAGE_LIMIT):
+    def __init__(self, comm, limit: int | None = None):
         super().__init__()
         self._comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self._limit = limit
+        self._limit = message_limit() if limit is None else limit
 
     def _parts(self, array: np.ndarray):
         flat = array.reshape(-1)
@@ -168,10 +175,10 @@ class MpiAxis(Axis):
                 own[at : at + step] = part
         return got
 
-    def exchange(self, array, counts, expected):
+    def exchange(self, array, counts, expected, whole):
         checked(array, (sum(counts),))
-        out = np.empty(sum(expected), array.dtype)
-        if max(sum(counts), sum(expected)) * array.itemsize <= self._limit:
+        if whole * array.itemsize <= self._limit:  # no rank decides by what it has
+            out = np.empty(sum(expected), array.dtype)
             self._count(array.nbytes, True)
             self._comm.Alltoallv([array, counts], [out, expected])
             return out
@@ -199,7 +206,7 @@ def _cut(array: np.ndarray, counts: list[int], at: int, step: int) -> np.ndarray
 class MpiGrid(Grid):
     """A grid on a Cartesian communicator, which it makes and frees."""
 
-    def __init__(self, comm, shards: int, model_shards: int, limit: int = MESSAGE_LIMIT):
+    def __init__(self, comm, shards: int, model_shards: int, limit: int | None = None):
         check_shape(shards, model_shards, comm.Get_size())
         cart = comm.Create_cart([shards, model_shards], reorder=False)
         super().__init__(

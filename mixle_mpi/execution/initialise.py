@@ -6,7 +6,6 @@ and components only, so the start is the same on every grid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +14,15 @@ from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
-from mixle_mpi.contract.path import Components, Path
+from mixle_mpi.contract.path import Path, UnitLevel
 from mixle_mpi.contract.random import keyed_uniform
 from mixle_mpi.data.ragged import STEP_BITS, step_numbers
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.models.chain import HiddenMarkovBank
 from mixle_mpi.models.hidden_markov import HiddenMarkov
-from mixle_mpi.models.mixture import Mixture, MixtureBank
+from mixle_mpi.models.mixture import MixtureBank
 from mixle_mpi.models.sequence import Steps, sums_of_sequences
+from mixle_mpi.models.units import ManyUnits
 
 METHODS = ("auto", "kmeans++", "random")
 SAMPLE_ROWS = 16384  # at least; and ROWS_A_COMPONENT for each component
@@ -65,8 +65,8 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
 
 
 def has_units(node: Node) -> bool:
-    """Whether there is a mixture or a hidden Markov model at or below a node."""
-    return any(isinstance(n, (Mixture, HiddenMarkov)) for n in node.walk())
+    """Whether there is a node of many units at or below a node."""
+    return any(isinstance(n, ManyUnits) for n in node.walk())
 
 
 def level_of(bank: Bank) -> str | None:
@@ -139,19 +139,7 @@ def _gathered(executor: Executor, model: Node, name: str, source, numbers: np.nd
 def _most_components(node: Node) -> int:
     """Components on the way to the deepest mixture: the product of the nested numbers."""
     below = max((_most_components(child) for _, child in node.roles()), default=1)
-    return below * number_of_units(node)
-
-
-def number_of_units(node: Node) -> int:
-    """Components of a mixture, states of a hidden Markov model; 1 of others."""
-    if isinstance(node, Mixture):
-        return node.num_components
-    return node.num_states if isinstance(node, HiddenMarkov) else 1
-
-
-def units_of(node: Mixture | HiddenMarkov) -> Sequence[Node]:
-    """The models of the units."""
-    return node.components if isinstance(node, Mixture) else node.emissions
+    return below * node.num_units if isinstance(node, ManyUnits) else below
 
 
 def _standardised(model: Node, name: str, source, own: np.ndarray) -> dict[tuple[str, ...], np.ndarray]:
@@ -190,16 +178,15 @@ def _label(node, path: Path, name: str, at: np.ndarray, levels: dict[str, Level]
         level = levels[node.sequence]
         rows = levels[name].numbers[at]
         name, at = node.sequence, np.flatnonzero(np.isin(level.numbers >> STEP_BITS, rows))
-    if isinstance(node, (Mixture, HiddenMarkov)):
+    if isinstance(node, ManyUnits):
         level = levels[name]
         unit = _cluster(node, path, at, level, init, seed)
         own = labels[name].setdefault(str(path), np.full(len(level.numbers), -1, np.int32))
         own[at] = unit
         for positions in node.groups():
-            word = "component" if isinstance(node, Mixture) else "state"
-            below = path / Components(tuple(positions), number_of_units(node), word)
+            below = path / UnitLevel(tuple(positions), node.num_units, node.word)
             for k in positions:
-                child = node.template or units_of(node)[k]
+                child = node.template or node.units[k]
                 if has_units(child):
                     _label(child, below, name, at[unit == k], levels, init, seed, labels)
     else:
@@ -208,9 +195,9 @@ def _label(node, path: Path, name: str, at: np.ndarray, levels: dict[str, Level]
                 _label(child, path / role, name, at, levels, init, seed, labels)
 
 
-def _cluster(node: Mixture | HiddenMarkov, path: Path, at, level: Level, init: str, seed: int) -> np.ndarray:
+def _cluster(node: ManyUnits, path: Path, at, level: Level, init: str, seed: int) -> np.ndarray:
     """The starting unit of each of the rows or steps `at`, (k,) int32."""
-    k, rows = number_of_units(node), level.numbers[at]
+    k, rows = node.num_units, level.numbers[at]
     leaves = [n for n in node.walk() if isinstance(n, Family) and n.columns in level.columns]
     columns = {n.columns for n in leaves if n.slot != "label"}
     if init == "kmeans++" and not columns:

@@ -18,9 +18,8 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.execution.fitted import fitted, state_of
 from mixle_mpi.execution.shard import compile_tree, layout_of
-from mixle_mpi.models.hidden_markov import HiddenMarkov
-from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.specification import build, describe
+from mixle_mpi.models.units import ManyUnits
 
 SCHEMA = 1
 NUMBERS = ("shift", "scale", "low", "high", "mean", "variance", "frequencies")
@@ -129,7 +128,7 @@ def _leaves(model: Node) -> list[Family]:
 
 def structure(model: Node) -> Node:
     """The model with mixtures of copies as one copy and a number, whatever has been looked at."""
-    return model.structure(structure) if isinstance(model, (Mixture, HiddenMarkov)) else model.replace(structure)
+    return model.structure(structure) if isinstance(model, ManyUnits) else model.replace(structure)
 
 
 def _root_columns(model: Node) -> list[str]:

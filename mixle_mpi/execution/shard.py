@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from mixle_mpi.contract.blocks import unit_range
@@ -12,8 +10,7 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.layout import Layout
 from mixle_mpi.contract.node import Cuts, Node
 from mixle_mpi.contract.path import Path
-from mixle_mpi.models.hidden_markov import HiddenMarkov
-from mixle_mpi.models.mixture import Mixture
+from mixle_mpi.models.units import ManyUnits
 
 
 class PathCuts(Cuts):
@@ -56,26 +53,18 @@ def cut_paths(model: Node) -> list[str]:
     return found
 
 
-def _units(node: Node) -> tuple[str, Sequence[Node]]:
-    """What the units of a node are called in paths, and the units; "" and none of most nodes."""
-    if isinstance(node, Mixture):
-        return "component", node.components
-    return ("state", node.emissions) if isinstance(node, HiddenMarkov) else ("", ())
-
-
 def check_cut(model: Node, pattern: str) -> str:
     """The path of the nodes to cut, as the banks know it. Raises ModelError when there are none."""
     nodes = [model]
     for segment in [s for s in pattern.split("/") if s]:
         below: list[Node] = []
         for node in nodes:
-            word, units = _units(node)
-            if word and segment.startswith(f"{word}_"):
-                number = segment.removeprefix(f"{word}_")
+            if isinstance(node, ManyUnits) and segment.startswith(f"{node.word}_"):
+                number = segment.removeprefix(f"{node.word}_")
                 if number == "*":
-                    below += [child for role, child in node.roles() if role.startswith(f"{word}_")]
-                elif number.isdigit() and int(number) < len(units):
-                    below.append(units[int(number)])
+                    below += [unit for _, unit in node.unit_roles()]
+                elif number.isdigit() and int(number) < node.num_units:
+                    below.append(node.units[int(number)])
             else:
                 below += [child for role, child in node.roles() if role == segment]
         nodes = below

@@ -72,7 +72,7 @@ class ThreadAxis(Axis):
         everyone = self._exchange([p.copy() for p in parts])
         return [theirs[self.rank] for theirs in everyone]
 
-    def exchange(self, array, counts, expected):
+    def exchange(self, array, counts, expected, whole):
         self._count(checked(array, (sum(counts),)).nbytes, True)
         everyone = self._exchange((array.copy(), counts))
         return np.concatenate([np.split(theirs, np.cumsum(sizes)[:-1])[self.rank] for theirs, sizes in everyone])

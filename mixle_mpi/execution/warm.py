@@ -18,8 +18,8 @@ from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.families.leaf import LeafBank
-from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import Mixture
+from mixle_mpi.models.units import ManyUnits
 
 ROWS = 8
 
@@ -58,7 +58,7 @@ class Mirror(Alone):
     def allgather_array(self, array):
         return np.repeat(super().allgather_array(array), 2, axis=0)
 
-    def exchange(self, array, counts, expected):
+    def exchange(self, array, counts, expected, whole):
         return np.resize(array, sum(expected)) if len(array) else np.zeros(sum(expected))
 
 
@@ -109,16 +109,14 @@ def one_pass(executor: Executor, every_form: bool) -> None:
 
 def small(node: Node) -> Node:
     """The tree with at most two components in each mixture, one for each kind in a mixture of several."""
-    if isinstance(node, HiddenMarkov):
-        return node.structure(small)
     if not isinstance(node, Mixture):
-        return node.replace(small)
+        return node.structure(small) if isinstance(node, ManyUnits) else node.replace(small)
     kept = copy.copy(node)
     if node.template is not None:
-        kept.template, kept._components = small(node.template), None
-        kept.num_components = min(node.num_components, 2)
+        kept.template, kept._units = small(node.template), None
+        kept.num_units = min(node.num_units, 2)
     else:
-        kept._components = tuple(small(node.components[positions[0]]) for positions in node.groups())
-        kept.num_components = len(kept._components)
+        kept._units = tuple(small(node.components[positions[0]]) for positions in node.groups())
+        kept.num_units = len(kept._units)
     kept.weights = None
     return kept

@@ -158,13 +158,14 @@ def best_paths(scores, offsets, log_initial, log_transition, log_end, path):
             best[s] = log_initial[s] + scores[s, first]
         for t in range(1, n):
             for k in range(states):
-                at, value = 0, best[0] + log_transition[0, k]
-                for s in range(1, states):
+                came[t, k], better[k] = 0, best[0] + log_transition[0, k]
+            for s in range(1, states):
+                for k in range(states):
                     other = best[s] + log_transition[s, k]
-                    if other > value:
-                        at, value = s, other
-                came[t, k], better[k] = at, value + scores[k, first + t]
-            best[:] = better
+                    if other > better[k]:
+                        came[t, k], better[k] = s, other
+            for k in range(states):
+                best[k] = better[k] + scores[k, first + t]
         at = 0
         for s in range(states):
             best[s] += log_end[s]

@@ -130,9 +130,14 @@ class HiddenMarkovBank(StepsBank):
         parts = [held[:, :, a:b].ravel() for a, b in pairwise(of_steps)]
         own = int(of_steps[self.shard + 1] - of_steps[self.shard])
         expected = [k * int(n) * own for n in states]
-        came = yield Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected))
+        came = yield self._gather(parts, expected, int(offsets[-1]))
         return np.concatenate([part.reshape(k, int(n), own) for part, n in
                                zip(np.split(came, np.cumsum(expected)[:-1]), states)], axis=1)  # fmt: skip
+
+    def _gather(self, parts: list[np.ndarray], expected: list[int], steps: int) -> Partial:
+        """What goes to each model shard, and how much comes from each, of values of all cut members, states, steps."""
+        whole = len(self.cut) * self.node.num_states * steps
+        return Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected), whole)
 
     def _to_states(self, posteriors: np.ndarray, offsets: np.ndarray, dealt: list[int], resp: np.ndarray):
         """Write the posteriors of own states to resp (units, steps), from those (cut members, states, own steps)."""
@@ -140,7 +145,7 @@ class HiddenMarkovBank(StepsBank):
         parts = [posteriors[:, a:b].ravel() for a, b in pairwise(self.borders)]
         states = int(np.diff(self.borders)[self.shard])
         expected = [k * states * int(n) for n in np.diff(of_steps)]
-        came = yield Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected))
+        came = yield self._gather(parts, expected, int(offsets[-1]))
         for part, (a, b) in zip(np.split(came, np.cumsum(expected)[:-1]), pairwise(of_steps)):
             for m, own in zip(self.cut, part.reshape(k, states, b - a)):
                 resp[self._units(m), a:b] = own
@@ -227,12 +232,14 @@ class HiddenMarkovBank(StepsBank):
         """As `score`, of sequences that are divided in time: what the steps held here contribute."""
         chains, order, s = [], np.arange(steps.n), self.node.num_states
         for m in range(self.size):
-            density, top = np.empty((steps.n, s)), np.empty(steps.n)
+            names = f"density_{m}", f"alpha_{m}", f"beta_{m}"
+            density, alpha, beta = (tile.array(self, name, steps.n, s) for name in names)
+            top, scale = np.empty(steps.n), np.empty(steps.n)
             recursion.densities(emissions[self._units(m)], order, density, top)
-            chains.append(Chain(self.initial[m], self.transition[m], self.back[m], density, top))
+            chains.append(Chain(self.initial[m], self.transition[m], self.back[m], density, top, alpha, beta, scale))
         chunks = tile.saved[id(self)] = Chunks(chains, steps.offsets, chunk, self.node.end)
         yield from chunks.forward()
-        out = chunks.log_densities()
+        out = yield from chunks.log_densities()
         if self.length is not None:
             lengths = yield from self.length.score(tile)
             out += np.where(self._begun(steps) > 0, lengths, 0.0)
@@ -296,7 +303,7 @@ class HiddenMarkovBank(StepsBank):
             for at, unit in enumerate(rows):
                 if unit // s == member:
                     emissions[unit % s] = bank.restore(at, theta)
-        changed._emissions = tuple(emissions)
+        changed._units = tuple(emissions)
         changed.length = None if self.length is None else self.length.restore(member, theta)
         return changed
 

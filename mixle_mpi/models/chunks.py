@@ -10,7 +10,7 @@ Source: Maleki, Musuvathi, Mytkowicz (2014), PPoPP, 219-232.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,27 +21,30 @@ from mixle_mpi.kernels import recursion
 
 AGREE = 1e-15  # probabilities that differ by no more are equal to rounding
 ROUNDS = 3  # of repairs, after which chunks are composed as operators
+TINY = 1e-300  # a vector that is zero stays so when it is divided by this
+BEFORE, BEHIND = -1, 1  # the sides of a shard
+CHANGED, THROUGH = -2, -1  # what stands after the values that shards tell
 
 Steps = Generator[Partial, np.ndarray, None]
 
 
 @dataclass
 class Chain:
-    """One member's chunk: arrays of its steps, in the order of the sequences held here."""
+    """One member's chain, and arrays (steps, states) or (steps,) of the steps held here; `before` (states,) is how the
+    shard before ended."""
 
     initial: np.ndarray
     transition: np.ndarray
     back: np.ndarray
     density: np.ndarray
     top: np.ndarray
-    alpha: np.ndarray = field(init=False)
-    beta: np.ndarray = field(init=False)
-    scale: np.ndarray = field(init=False)
+    alpha: np.ndarray
+    beta: np.ndarray
+    scale: np.ndarray
     before: np.ndarray = field(init=False)
 
     def __post_init__(self):
-        self.alpha, self.beta = np.zeros_like(self.density), np.zeros_like(self.density)
-        self.scale, self.before = np.zeros(len(self.density)), np.zeros(len(self.initial))
+        self.before = np.zeros_like(self.initial)
 
 
 class Chunks:
@@ -75,49 +78,27 @@ class Chunks:
         for chain in self.chains:
             for number, run in enumerate(self.runs):
                 guess = number == 0 and self.continued
-                prior = np.full(len(chain.initial), 1.0 / len(chain.initial)) if guess else chain.initial
+                prior = np.full_like(chain.initial, 1.0 / len(chain.initial)) if guess else chain.initial
                 self._filter(chain, run, prior, False)
-        changed = self.continues
-        for _ in range(ROUNDS):
-            everyone = yield self._told([c.alpha[-1] if self.continues else c.before for c in self.chains], changed)
-            if not everyone[:, :, -2].any():
-                return
-            changed = False
-            if self.continued and everyone[self.shard - 1, 0, -2]:
-                changed = self._repair_forward(everyone[self.shard - 1, :, :-2])
-        everyone = yield self._told([c.alpha[-1] if self.continues else c.before for c in self.chains], changed)
-        if not everyone[:, :, -2].any():
-            return
-        operators = yield from self._operators()
-        if self.continued:
-            known = [self._composed_forward(everyone, operators, k)
-                     for k in range(len(self.chains))]  # fmt: skip
-            self._repair_forward(np.array(known), exact=True)
+        yield from self._settle(BEFORE, self._ends, self._repair_forward)
 
     def _filter(self, chain: Chain, run: slice, prior: np.ndarray, known: bool) -> int:
         return recursion.filter_chunk(prior, chain.density[run], chain.transition, chain.alpha[run], chain.scale[run],
                                       known, AGREE)  # fmt: skip
 
-    def _repair_forward(self, before: np.ndarray, exact: bool = False) -> bool:
-        """Filter the first sequence again, from what came before (members, states); whether its end changed."""
+    def _ends(self) -> list[np.ndarray]:
+        """How each chain ends here, for the shard that goes on with it."""
+        return [chain.alpha[-1] if self.continues else chain.before for chain in self.chains]
+
+    def _repair_forward(self, before: np.ndarray, known: bool) -> bool:
+        """Filter the first sequence again, from how the shard before ended (members, states); whether to the end."""
         run, reached = self.runs[0], False
         for chain, own in zip(self.chains, before):
             chain.before = own.copy()
-            done = self._filter(chain, run, own @ chain.transition, not exact)
+            done = self._filter(chain, run, own @ chain.transition, known)
             self.repaired += done
             reached |= done == run.stop - run.start
-        return reached and self.through
-
-    def _composed_forward(self, everyone, operators, k: int) -> np.ndarray:
-        """How the shard before ends, by way of the operators of those that hold no beginning."""
-        first = self.shard - 1
-        while everyone[first, 0, -1]:
-            first -= 1
-        found = everyone[first, k, :-2].copy()
-        for shard in range(first + 1, self.shard):
-            found = found @ operators[shard, k]
-            found /= max(found.sum(), 1e-300)
-        return found
+        return reached
 
     # -- backward ----------------------------------------------------------------------------------
 
@@ -125,62 +106,82 @@ class Chunks:
         """Backward probabilities of all steps, after `forward`. Collective over the data axis."""
         for chain in self.chains:
             for number, run in enumerate(self.runs):
-                goes_on = self.continues and number == len(self.runs) - 1
-                behind = np.ones(len(self.end)) if goes_on else self.end
-                self._smooth(chain, run, self._scaled(chain, run, behind), False)
-        changed = self.continued
-        for _ in range(ROUNDS):
-            everyone = yield self._told([self._seen(c) if self.continued else c.before for c in self.chains], changed)
-            if not everyone[:, :, -2].any():
-                return
-            changed = False
-            if self.continues and everyone[self.shard + 1, 0, -2]:
-                changed = self._repair_backward(everyone[self.shard + 1, :, :-2])
-        everyone = yield self._told([self._seen(c) if self.continued else c.before for c in self.chains], changed)
-        if not everyone[:, :, -2].any():
-            return
-        operators = yield from self._operators()
-        if self.continues:
-            known = [self._composed_backward(everyone, operators, k)
-                     for k in range(len(self.chains))]  # fmt: skip
-            self._repair_backward(np.array(known), exact=True)
+                guess = self.continues and number == len(self.runs) - 1
+                behind = np.ones_like(self.end) if guess else self.end
+                self._smooth(chain, run, behind, False)
+        yield from self._settle(BEHIND, self._begins, self._repair_backward)
 
     def _smooth(self, chain: Chain, run: slice, behind: np.ndarray, known: bool) -> int:
-        return recursion.smooth_chunk(behind, chain.density[run], chain.back, chain.scale[run], chain.beta[run], known,
+        """Backward probabilities of a run from those of its last step, up to a factor: with the forward ones they add
+        up to 1."""
+        total = chain.alpha[run.stop - 1] @ behind
+        scaled = behind / total if total > 0 else np.zeros_like(behind)
+        return recursion.smooth_chunk(scaled, chain.density[run], chain.back, chain.scale[run], chain.beta[run], known,
                                       AGREE)  # fmt: skip
 
-    def _scaled(self, chain: Chain, run: slice, behind: np.ndarray) -> np.ndarray:
-        """Backward probabilities of the last step, so that with the forward ones they add up to 1."""
-        total = chain.alpha[run.stop - 1] @ behind
-        return behind / total if total > 0 else np.zeros_like(behind)
+    def _begins(self) -> list[np.ndarray]:
+        """Backward probabilities, up to a factor, of the step before the first, for the shard that has it."""
+        if not self.continued:
+            return [chain.before for chain in self.chains]
+        share = [1.0 / chain.scale[0] if chain.scale[0] > 0 else 0.0 for chain in self.chains]
+        return [(c.density[0] * c.beta[0] * share) @ c.back for c, share in zip(self.chains, share)]
 
-    def _seen(self, chain: Chain) -> np.ndarray:
-        """Backward probabilities, up to a factor, of the step before the first."""
-        at = self.runs[0].start
-        share = 1.0 / chain.scale[at] if chain.scale[at] > 0 else 0.0
-        return (chain.density[at] * chain.beta[at] * share) @ chain.back
-
-    def _repair_backward(self, behind: np.ndarray, exact: bool = False) -> bool:
-        """Smooth the last sequence again, from what comes behind (members, states); whether its beginning changed."""
+    def _repair_backward(self, behind: np.ndarray, known: bool) -> bool:
+        """Smooth the last sequence again, from what comes behind (members, states); whether to its beginning here."""
         run, reached = self.runs[-1], False
         for chain, own in zip(self.chains, behind):
-            done = self._smooth(chain, run, self._scaled(chain, run, own), not exact)
+            done = self._smooth(chain, run, own, known)
             self.repaired += done
             reached |= done == run.stop - run.start
-        return reached and self.through
-
-    def _composed_backward(self, everyone, operators, k: int) -> np.ndarray:
-        """What comes behind, by way of the operators of the shards that hold no end."""
-        last = self.shard + 1
-        while everyone[last, 0, -1]:
-            last += 1
-        found = everyone[last, k, :-2].copy()
-        for shard in range(last - 1, self.shard, -1):
-            found = operators[shard, k] @ found
-            found /= max(found.max(), 1e-300)
-        return found
+        return reached
 
     # -- both --------------------------------------------------------------------------------------
+
+    def _settle(self, side: int, tell: Callable[[], list[np.ndarray]], repair: Callable[[np.ndarray, bool], bool]):
+        """Repair from what the neighbour on one side tells, until nobody's word changes; tell the other side.
+
+        After some rounds what passes through whole chunks is composed from their operators instead.
+        """
+        listens, changed = (self.continued, self.continues)[::-side]
+        for _ in range(ROUNDS):
+            everyone = yield self._told(tell(), changed)
+            if not everyone[:, :, CHANGED].any():
+                return
+            changed = False
+            if listens and everyone[self.shard + side, 0, CHANGED]:
+                changed = repair(everyone[self.shard + side, :, :CHANGED], True) and self.through
+        everyone = yield self._told(tell(), changed)
+        if not everyone[:, :, CHANGED].any():
+            return
+        states = len(self.end)
+        own = np.zeros((len(self.chains), states, states))
+        if self.through:
+            for chain, operator in zip(self.chains, own):
+                recursion.chunk_operator(chain.density, chain.transition, operator)
+            self.repaired += len(self.chains) * states * int(self.offsets[-1])
+        operators = yield Partial(ReductionOp.REPLICATE, own, axis="data")
+        if listens:
+            repair(np.array([self._composed(side, everyone[:, k], operators[:, k]) for k in range(len(own))]), False)
+
+    def _composed(self, side: int, told: np.ndarray, operators: np.ndarray) -> np.ndarray:
+        """What the neighbour would tell of one chain: the word of the nearest shard that no sequence passes through,
+        by way of the operators of those between."""
+        nearest = self.shard + side
+        while told[nearest, THROUGH]:
+            nearest += side
+        found = told[nearest, :CHANGED]
+        for shard in range(nearest - side, self.shard, -side):
+            found = found @ operators[shard] if side == BEFORE else operators[shard] @ found
+            found = found / max(found.sum(), TINY)  # forward ones are a distribution
+        return found
+
+    def _told(self, values: list[np.ndarray], changed: bool) -> Partial:
+        """For all shards: values (members, states), whether they changed, whether a sequence passes through here."""
+        told = np.zeros((len(self.chains), len(self.end) + 2))
+        for own, value in zip(told, values):
+            own[:CHANGED] = value
+        told[:, CHANGED], told[:, THROUGH] = changed, self.through
+        return Partial(ReductionOp.REPLICATE, told, axis="data")
 
     def statistics(self, weights: np.ndarray, starts: np.ndarray, expected: np.ndarray) -> None:
         """Posteriors times weights (members, sequences) in place of the backward probabilities; added up are the first
@@ -195,8 +196,11 @@ class Chunks:
                 if begins:
                     starts[k] += chain.beta[run.start]
 
-    def log_densities(self) -> np.ndarray:
-        """What the steps held here add to the log density of each sequence, (members, sequences)."""
+    def log_densities(self) -> Generator[Partial, np.ndarray, np.ndarray]:
+        """What the steps held here add to the log density of each sequence, (members, sequences).
+
+        A sequence of probability zero has -inf where it begins, and nothing elsewhere. Collective over the data axis.
+        """
         out = np.zeros((len(self.chains), len(self.offsets) - 1))
         of = np.flatnonzero(np.diff(self.offsets))
         with np.errstate(divide="ignore"):
@@ -205,23 +209,27 @@ class Chunks:
                     own[of[number]] = np.sum(np.log(chain.scale[run]) + chain.top[run])
                     if not (self.continues and number == len(self.runs) - 1):
                         own[of[number]] += np.log(chain.alpha[run.stop - 1] @ self.end)
+        told = np.zeros((len(out), 3))
+        if self.continued:
+            told[:, 0] = np.isneginf(out[:, of[0]])
+        if self.continues:
+            told[:, 1] = np.isneginf(out[:, of[-1]])
+        told[:, THROUGH] = self.through
+        everyone = yield Partial(ReductionOp.REPLICATE, told, axis="data")
+        if self.continues and not self.through:
+            out[self._impossible(everyone, self.shard), of[-1]] = -np.inf
+        if self.continued:
+            begun = self.shard - 1
+            while everyone[begun, 0, THROUGH]:
+                begun -= 1
+            out[self._impossible(everyone, begun), of[0]] = 0.0
         return out
 
-    def _operators(self) -> Generator[Partial, np.ndarray, np.ndarray]:
-        """The operators of all shards, (shards, members, states, states); zeros of those that a sequence does not
-        pass through."""
-        states = len(self.end)
-        own = np.zeros((len(self.chains), states, states))
-        if self.through:
-            for chain, operator in zip(self.chains, own):
-                recursion.chunk_operator(chain.density, chain.transition, operator)
-            self.repaired += len(self.chains) * states * int(self.offsets[-1])
-        return (yield Partial(ReductionOp.REPLICATE, own, axis="data"))
-
-    def _told(self, values: list[np.ndarray], changed: bool) -> Partial:
-        """For all shards: values (members, states), whether they changed, whether a sequence passes through here."""
-        told = np.zeros((len(self.chains), len(self.end) + 2))
-        for own, value in zip(told, values):
-            own[:-2] = value
-        told[:, -2], told[:, -1] = changed, self.through
-        return Partial(ReductionOp.REPLICATE, told, axis="data")
+    def _impossible(self, everyone: np.ndarray, begun: int) -> np.ndarray:
+        """Under which chains (members,) a sequence that goes on from a shard, where it begins, has probability zero."""
+        found, shard = everyone[begun, :, 1] > 0, begun + 1
+        while True:
+            found = found | (everyone[shard, :, 0] > 0)
+            if not everyone[shard, 0, THROUGH]:
+                return found
+            shard += 1

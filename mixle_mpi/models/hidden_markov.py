@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.models.sequence import Steps
-from mixle_mpi.models.structure import checked_child, checked_count
-from mixle_mpi.models.units import compile_units, unit_groups
+from mixle_mpi.models.structure import checked_child
+from mixle_mpi.models.units import ManyUnits
 
 
-class HiddenMarkov(Steps):
+class HiddenMarkov(ManyUnits, Steps):
     """Sequences of steps that depend on a hidden state, which is a Markov chain.
 
     The log density of a sequence is that of its steps under all paths of states together; an empty sequence has
@@ -35,21 +35,12 @@ class HiddenMarkov(Steps):
         Keep `initial` and `transition` as they are.
     """
 
+    word, counted = "state", "states"
+
     def __init__(self, emission, states: int | None = None, *, initial=None, transition=None,
                  length: Node | None = None, terminal=None, key: str | None = None, fixed: bool = False):  # fmt: skip
         where = "hidden_markov"
-        if isinstance(emission, Node):
-            if states is None:
-                raise ModelError(f"{where}: how many states? give states=S, or a list of emissions")
-            self.template: Node | None = emission
-            self._emissions: tuple[Node, ...] | None = None
-            self.num_states = checked_count(where, "states", states)
-        else:
-            self.template = None
-            self._emissions = tuple(checked_child(where, "emission", e) for e in emission)
-            self.num_states = len(self._emissions)
-            if not self._emissions or states not in (None, self.num_states):
-                raise ModelError(f"{where}: states = {states}, but the list has {self.num_states} emissions")
+        self.take_units(emission, states)
         self.length = None if length is None else checked_child(where, "length", length)
         s = self.num_states
         self.initial = self._checked("initial", initial, (s,))
@@ -84,18 +75,13 @@ class HiddenMarkov(Steps):
         return tuple(sorted({int(s) for s in states}))
 
     @property
-    def emissions(self) -> tuple[Node, ...]:
+    def emissions(self) -> Sequence[Node]:
         """The model of each state."""
-        if self._emissions is not None:
-            return self._emissions
-        if self.template is None:
-            raise TypeError("a hidden Markov model has a template or emissions")
-        return (self.template,) * self.num_states
+        return self.units
 
     @property
-    def is_unfitted(self) -> bool:
-        """Whether all emissions are copies of one, without parameters of their own yet."""
-        return self._emissions is None
+    def num_states(self) -> int:
+        return self.num_units
 
     @property
     def end(self) -> np.ndarray:
@@ -111,13 +97,10 @@ class HiddenMarkov(Steps):
                              shared_children=() if self.length is None else ("length",))  # fmt: skip
 
     def step_models(self):
-        return (self.template,) if self.template is not None else self.emissions
+        return (self.template,) if self.template is not None else tuple(self.emissions)
 
     def roles(self):
-        if self.template is not None:
-            yield "state_*", self.template
-        else:
-            yield from ((f"state_{s}", e) for s, e in enumerate(self.emissions))
+        yield from self.unit_roles()
         if self.length is not None:
             yield "length", self.length
 
@@ -139,44 +122,27 @@ class HiddenMarkov(Steps):
                     scratch_member=4.0 * s * steps, columns={("offset",): 8.0},
                     payload=2.0 * s * steps, messages=2.0)  # fmt: skip
 
+    def replace(self, change):
+        return self.replace_both(change, change)
+
     def replace_both(self, of_steps, of_length):
-        changed = copy.copy(self)
-        if self.template is not None:
-            changed.template = of_steps(self.template)
-            if self._emissions is not None:
-                changed._emissions = tuple(of_steps(e) for e in self._emissions)
-        else:
-            done: dict[int, Node] = {}
-            changed._emissions = tuple(done.setdefault(id(e), of_steps(e)) for e in self.emissions)
+        changed = self.with_units(of_steps)
         changed.length = None if self.length is None else of_length(self.length)
         return changed
 
-    def structure(self, change) -> HiddenMarkov:
-        """As `replace`, without the parameters of the emissions where they are copies of one."""
-        changed = copy.copy(self)
-        if self.template is not None:
-            changed._emissions = None
-        return changed.replace(change)
-
-    def groups(self) -> list[list[int]]:
-        """States whose emissions can be compiled into one bank, in order of first appearance."""
-        return [list(range(self.num_states))] if self.template is not None else unit_groups(self.emissions)
-
     def signature(self):
-        of = self.template.signature() if self.template is not None else tuple(e.signature() for e in self.emissions)
         length = None if self.length is None else self.length.signature()
-        return (type(self), self.num_states, self.terminal, self.key, self.fixed, self.sequence, of, length)
+        return (type(self), self.num_states, self.terminal, self.key, self.fixed, self.sequence,
+                self.unit_signatures(), length)  # fmt: skip
 
     def options(self):
         own = {"terminal": None if self.terminal is None else list(self.terminal), "fixed": self.fixed}
         return super().options() | {k: v for k, v in own.items() if v}
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
-        same = all(n is nodes[0] for n in nodes) and self.template is not None and self._emissions is None
-        below = self.template if same and self.template is not None else [n.emissions for n in nodes]
         from mixle_mpi.models.chain import HiddenMarkovBank
 
-        units = compile_units(self.groups(), below, "state", path, members, total, exclusive, cuts)
+        units = self.compile_units(nodes, path, members, total, exclusive, cuts)
         length = self.compile_length(nodes, path, members, total, exclusive, cuts)
         borders = cuts.borders(self.num_states) if len(units.cut) else (0, self.num_states)
         return HiddenMarkovBank(nodes, path, members, total, exclusive, units, length, borders, cuts.shard)

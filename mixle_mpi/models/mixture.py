@@ -17,10 +17,10 @@ from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels import normalise
-from mixle_mpi.models.units import Units, compile_units, unit_groups
+from mixle_mpi.models.units import ManyUnits, Units
 
 
-class Mixture(Node):
+class Mixture(ManyUnits):
     """Mixture: log p(x) = log sum_k weights[k] p_k(x).
 
     Parameters
@@ -34,24 +34,11 @@ class Mixture(Node):
         Keep the weights as they are.
     """
 
+    word, counted = "component", "components"
+
     def __init__(self, component, components: int | None = None, *, weights=None, key: str | None = None,
                  fixed: bool = False):  # fmt: skip
-        if isinstance(component, Node):
-            if components is None:
-                raise ModelError("mixture: how many components? give components=K, or a list of components")
-            if isinstance(components, bool) or not isinstance(components, (int, np.integer)) or components < 1:
-                raise ModelError(f"mixture: components = {components!r} is not a number >= 1")
-            self.template: Node | None = component
-            self._components: Sequence[Node] | None = None
-            self.num_components = int(components)
-        else:
-            self.template = None
-            self._components = tuple(component)
-            self.num_components = len(self._components)
-            if components is not None and components != self.num_components:
-                raise ModelError(f"mixture: components = {components}, but the list has {self.num_components}")
-            if not self._components or not all(isinstance(c, Node) for c in self._components):
-                raise ModelError("mixture: the components must be a non-empty list of models")
+        self.take_units(component, components)
         self.weights = None if weights is None else self._checked(weights)
         self.key = checked_key("mixture", key)
         self.fixed = bool(fixed)
@@ -72,24 +59,11 @@ class Mixture(Node):
     @property
     def components(self) -> Sequence[Node]:
         """The components in order; those of a fitted model are made when they are looked at."""
-        if self._components is not None:
-            return self._components
-        if self.template is None:
-            raise TypeError("a mixture has a template or components")
-        return (self.template,) * self.num_components
+        return self.units
 
     @property
-    def is_unfitted(self) -> bool:
-        """Whether all components are copies of one, without parameters of their own yet."""
-        return self._components is None
-
-    def structure(self, change) -> Mixture:
-        """As `replace`, without the parameters of the components where they are copies of one."""
-        if self.template is None:
-            return self.replace(change)
-        changed = copy.copy(self)
-        changed.template, changed._components = change(self.template), None
-        return changed
+    def num_components(self) -> int:
+        return self.num_units
 
     def decomposition(self):
         return Decomposition(
@@ -97,11 +71,7 @@ class Mixture(Node):
         )
 
     def roles(self):
-        if self.template is not None:
-            yield "component_*", self.template
-        else:
-            for k, c in enumerate(self.components):
-                yield f"component_{k}", c
+        return self.unit_roles()
 
     def branches(self, assumed):
         if self.template is not None:
@@ -119,15 +89,7 @@ class Mixture(Node):
                     cut=Work(exp=1.0, flop=8.0))  # fmt: skip
 
     def replace(self, change):
-        changed = copy.copy(self)
-        if self.template is not None:
-            changed.template = change(self.template)
-            if self._components is not None:
-                changed._components = tuple(change(c) for c in self._components)
-        else:
-            done: dict[int, Node] = {}
-            changed._components = tuple(done.setdefault(id(c), change(c)) for c in self.components)
-        return changed
+        return self.with_units(change)
 
     @property
     def width(self):
@@ -142,20 +104,11 @@ class Mixture(Node):
     def options(self):
         return super().options() | ({"fixed": True} if self.fixed else {})
 
-    def groups(self) -> list[list[int]]:
-        """Components that can be compiled into one bank, in order of first appearance."""
-        if self.template is not None:
-            return [list(range(self.num_components))]
-        return unit_groups(self.components)
-
     def signature(self):
-        of = self.template.signature() if self.template is not None else tuple(c.signature() for c in self.components)
-        return (type(self), self.num_components, self.key, self.fixed, of)
+        return (type(self), self.num_components, self.key, self.fixed, self.unit_signatures())
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
-        same = all(n is nodes[0] for n in nodes) and self.template is not None and self._components is None
-        below = self.template if same and self.template is not None else [n.components for n in nodes]
-        units = compile_units(self.groups(), below, "component", path, members, total, exclusive, cuts)
+        units = self.compile_units(nodes, path, members, total, exclusive, cuts)
         return MixtureBank(nodes, path, members, total, exclusive, units)
 
 
@@ -326,7 +279,7 @@ class MixtureBank(Bank):
         changed = copy.copy(self.node)
         weights = theta[f"{self.path}#components"]["weight"][self.unit_member == member]
         changed.weights = np.array(weights)
-        changed._components = LazyComponents(self, member, theta)
+        changed._units = LazyComponents(self, member, theta)
         changed.template = self.node.template
         return changed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 
@@ -35,9 +37,9 @@ class StructureOnly(Node):
 
 def checked_count(where: str, name: str, value) -> int:
     """A whole number >= 1. Raises ModelError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ModelError(f"{where}: {name} = {value!r} is not a number >= 1")
-    return value
+    return int(value)
 
 
 def checked_child(where: str, name: str, value) -> Node:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Cuts, Node
-from mixle_mpi.contract.path import Components, Path
+from mixle_mpi.contract.path import Path, UnitLevel
+from mixle_mpi.models.structure import checked_count
+
+Some = TypeVar("Some", bound="ManyUnits")
 
 
 @dataclass
@@ -33,48 +39,116 @@ class Units:
     cut: np.ndarray
 
 
-def unit_groups(units: Sequence[Node]) -> list[list[int]]:
-    """Units that can be compiled into one bank, in order of first appearance."""
-    groups: dict = {}
-    for k, unit in enumerate(units):
-        groups.setdefault(unit.signature(), []).append(k)
-    return list(groups.values())
+class ManyUnits(Node):
+    """Base of nodes with many units: copies of one `template` with parameters of their own, or a list of models.
 
-
-def compile_units(
-    groups: list[list[int]], children: list[Sequence[Node]] | Node, word: str, path: Path, members: np.ndarray,
-    total: int, exclusive: np.ndarray, cuts: Cuts,
-) -> Units:  # fmt: skip
-    """Compile the units of `members` of a node, each with as many units as the groups have together.
-
-    Parameters
-    ----------
-    children : the units of every member of the whole model, or the one node of which all are copies
-    word : what a unit is called in paths
+    `word` is what a unit is called in paths, `counted` what several are called by the constructor.
     """
-    k = sum(len(positions) for positions in groups)
-    low, high, cut = cuts.ranges(path, members, k)
-    banks, unit_rows, offsets = [], [], []
-    starts = np.concatenate([[0], np.cumsum(high - low)])
-    for positions in groups:
-        of = np.array(positions)
-        held = [np.flatnonzero((of >= a) & (of < b)) for a, b in zip(low, high)]
-        ids = [m * len(of) + h for m, h in zip(members, held)]
-        if isinstance(children, Node):
-            below = [children] * (total * len(of))
+
+    word: ClassVar[str]
+    counted: ClassVar[str]
+
+    template: Node | None
+    num_units: int
+    _units: Sequence[Node] | None
+
+    def take_units(self, given: Node | Iterable[Node], count: int | None) -> None:
+        """Set the units: `count` copies of one node, or the nodes given. Raises ModelError."""
+        where = self.type_name()
+        if isinstance(given, Node):
+            if count is None:
+                raise ModelError(f"{where}: how many {self.counted}? give {self.counted}=3, say, or a list of models")
+            self.template, self._units = given, None
+            self.num_units = checked_count(where, self.counted, count)
+            return
+        self.template, self._units = None, tuple(given)
+        self.num_units = len(self._units)
+        if not self._units or not all(isinstance(unit, Node) for unit in self._units):
+            raise ModelError(f"{where}: the {self.counted} must be a non-empty list of models")
+        if count not in (None, self.num_units):
+            raise ModelError(f"{where}: {self.counted} = {count}, but the list has {self.num_units}")
+
+    @property
+    def units(self) -> Sequence[Node]:
+        """The units in order; those of a fitted model may be made when they are looked at."""
+        if self._units is not None:
+            return self._units
+        if self.template is None:
+            raise TypeError(f"a {self.type_name()} has a template or units")
+        return (self.template,) * self.num_units
+
+    @property
+    def is_unfitted(self) -> bool:
+        """Whether all units are copies of one, without parameters of their own yet."""
+        return self._units is None
+
+    def unit_roles(self) -> Iterator[tuple[str, Node]]:
+        """Role and node of the units, once where they are copies of one."""
+        if self.template is not None:
+            yield f"{self.word}_*", self.template
         else:
-            below = [units[p] for units in children for p in positions]
-        banks.append(
-            below[0].compile(
-                below,
-                path / Components(tuple(positions), k, word),
-                np.concatenate(ids).astype(np.int64) if ids else np.empty(0, np.int64),
-                total * len(of),
-                np.repeat(exclusive | cut, [len(h) for h in held]),
-                cuts,
+            yield from ((f"{self.word}_{k}", unit) for k, unit in enumerate(self.units))
+
+    def with_units(self: Some, change: Callable[[Node], Node]) -> Some:
+        """A copy whose units are `change(unit)`; equal units stay one object."""
+        changed = copy.copy(self)
+        if self.template is not None:
+            changed.template = change(self.template)
+        if self._units is not None:
+            done: dict[int, Node] = {}
+            for unit in self._units:
+                if id(unit) not in done:
+                    done[id(unit)] = change(unit)
+            changed._units = tuple(done[id(unit)] for unit in self._units)
+        return changed
+
+    def structure(self, change: Callable[[Node], Node]) -> Node:
+        """As `replace`, without the parameters of the units where they are copies of one."""
+        changed = copy.copy(self)
+        if self.template is not None:
+            changed._units = None
+        return changed.replace(change)
+
+    def groups(self) -> list[list[int]]:
+        """Units that can be compiled into one bank, in order of first appearance."""
+        if self.template is not None:
+            return [list(range(self.num_units))]
+        groups: dict = {}
+        for k, unit in enumerate(self.units):
+            groups.setdefault(unit.signature(), []).append(k)
+        return list(groups.values())
+
+    def unit_signatures(self) -> Hashable:
+        """What nodes have in common whose units can be compiled together."""
+        return tuple(unit.signature() for _, unit in self.unit_roles())
+
+    def compile_units(
+        self, nodes: list[ManyUnits], path: Path, members: np.ndarray, total: int, exclusive: np.ndarray, cuts: Cuts
+    ) -> Units:
+        """The compiled units of `members` of `nodes`, of which there is one for each member of the whole model."""
+        copies = self.template if self.is_unfitted and all(n is nodes[0] for n in nodes) else None
+        low, high, cut = cuts.ranges(path, members, self.num_units)
+        banks, unit_rows, offsets = [], [], []
+        starts = np.concatenate([[0], np.cumsum(high - low)])
+        for positions in self.groups():
+            of = np.array(positions)
+            held = [np.flatnonzero((of >= a) & (of < b)) for a, b in zip(low, high)]
+            ids = [m * len(of) + h for m, h in zip(members, held)]
+            if copies is not None:
+                below = [copies] * (total * len(of))
+            else:
+                below = [node.units[p] for node in nodes for p in positions]
+            banks.append(
+                below[0].compile(
+                    below,
+                    path / UnitLevel(tuple(positions), self.num_units, self.word),
+                    np.concatenate(ids).astype(np.int64) if ids else np.empty(0, np.int64),
+                    total * len(of),
+                    np.repeat(exclusive | cut, [len(h) for h in held]),
+                    cuts,
+                )
             )
-        )
-        rows = [starts[i] + of[h] - low[i] for i, h in enumerate(held)]
-        unit_rows.append(np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64))
-        offsets.append(np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64))
-    return Units([b.stand_alone() for b in banks], unit_rows, offsets, low, high, np.flatnonzero(cut))
+            rows = [starts[i] + of[h] - low[i] for i, h in enumerate(held)]
+            unit_rows.append(np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64))
+            offsets.append(np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64))
+        return Units([b.stand_alone() for b in banks], unit_rows, offsets, low, high, np.flatnonzero(cut))

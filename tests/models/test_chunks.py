@@ -83,3 +83,18 @@ def test_fewer_steps_than_shards_and_none():
         alone = optimize(data, model, max_iter=0, tol=None)
         for found in on_shards(4, data, model, 0):
             assert found.log_likelihood == pytest.approx(alone.log_likelihood, rel=1e-13)
+
+
+@pytest.mark.parametrize("shards", [3, 5, 7])
+@pytest.mark.parametrize("at", [0, 3, 100, 118])
+def test_a_sequence_of_probability_zero_counts_once(shards, at):
+    """Wherever its impossible step is: one row is left out, and the rest is as if it were not there."""
+    letters = [Categorical(["a", "b", "c"], p) for p in ([0.5, 0.5, 0.0], [0.2, 0.8, 0.0])]
+    model = HiddenMarkov(letters, initial=[0.5, 0.5], transition=[[0.9, 0.1], [0.2, 0.8]])
+    bad = ["a", "b"] * 60
+    bad[at] = "c"
+    options = {"max_iter": 2, "tol": None, "impossible": "skip"}
+    alone = optimize([bad, ["a"] * 4], model, **options)
+    for found in run_on_threads(shards, 1, lambda grid: fit([bad, ["a"] * 4], model, grid, **options)):
+        assert found.impossible == alone.impossible == 1
+        np.testing.assert_allclose(found.history, alone.history, rtol=1e-13)

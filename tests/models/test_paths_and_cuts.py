@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixle_mpi import Categorical, Composite, Exponential, Gaussian, Mixture, ModelError, Optional, Poisson, Record
-from mixle_mpi.contract.path import Components, Path
+from mixle_mpi.contract.path import Path, UnitLevel
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
 from mixle_mpi.execution.shard import PathCuts, check_cut, compile_tree, cut_paths, layout_of
@@ -20,11 +20,11 @@ def nested():
 
 
 def test_components_read_as_what_they_are():
-    assert str(Components((0, 1, 2), 3)) == "component_*"
-    assert str(Components((1,), 3)) == "component_1"
-    assert str(Components((0, 2), 3)) == "component_{0,2}"
-    assert str(Components((0,), 1)) == "component_*"
-    assert str(Path() / Components((1,), 3) / "of" / "factor_0") == "component_1/of/factor_0"
+    assert str(UnitLevel((0, 1, 2), 3)) == "component_*"
+    assert str(UnitLevel((1,), 3)) == "component_1"
+    assert str(UnitLevel((0, 2), 3)) == "component_{0,2}"
+    assert str(UnitLevel((0,), 1)) == "component_*"
+    assert str(Path() / UnitLevel((1,), 3) / "of" / "factor_0") == "component_1/of/factor_0"
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_components_read_as_what_they_are():
     ],
 )
 def test_select_of_nested_members(pattern, expected):
-    path = Path() / Components((0, 1, 2), 3) / "factor_0" / Components((0, 1), 2)
+    path = Path() / UnitLevel((0, 1, 2), 3) / "factor_0" / UnitLevel((0, 1), 2)
     assert path.select(pattern, ALL).tolist() == expected
     assert path.select(pattern, ALL[3:]).tolist() == expected[3:]
 
 
 def test_select_speaks_of_the_users_component_numbers():
-    path = Path() / Components((0, 2, 3), 4)
+    path = Path() / UnitLevel((0, 2, 3), 4)
     assert path.select("component_2", np.arange(3)).tolist() == [False, True, False]
     assert path.select("component_1", np.arange(3)).tolist() == [False, False, False]
     assert Path().select("", np.zeros(1, int)).tolist() == [True]
