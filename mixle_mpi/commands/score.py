@@ -16,6 +16,10 @@ EPILOG = """The file has one line a row of the data, in their order: row (the fi
 the root or the node at --path is a mixture, component (the likeliest) and p_0, p_1, ... (the posterior). Numbers
 read back to the last bit. A row of probability zero has log_density -inf and no posterior.
 
+Of a hidden Markov model, the root or the node at --path, --steps writes one line a step instead: row, step (the first
+is 0), state on the most probable path and p_0, p_1, ..., the posterior of each state; and --forecast one line a row:
+the likeliest state of the next step, and the probabilities of all.
+
   mpirun -n 4 python -m mixle_mpi.score runs/penguins examples/penguins.csv --out posteriors.csv"""
 
 
@@ -27,7 +31,11 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("data", metavar="DATA", 
                    help="a file (.csv, .csv.gz, .npy, .npz, .parquet), a pattern in quotes, or a directory")
     p.add_argument("--out", required=True, metavar="FILE", help="the CSV file to write")
-    p.add_argument("--path", metavar="PATH", help="the mixture whose posterior is written, by default the root")
+    p.add_argument("--path", metavar="PATH",
+                   help="the mixture, or hidden Markov model, that is meant, by default the root")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--steps", action="store_true", help="write the states of all steps of a hidden Markov model")
+    what.add_argument("--forecast", action="store_true", help="write the states of the next step of each sequence")
     p.add_argument("--quiet", action="store_true", help="print warnings and errors only")
     p.add_argument("--overwrite", action="store_true", help="replace FILE")
     return p
@@ -44,7 +52,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     import numpy as np
 
     from mixle_mpi.data.table import on_first, together
-    from mixle_mpi.execution.evaluate import executor_for, mixture_at
+    from mixle_mpi.execution.evaluate import executor_for, known_chain, mixture_at
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.execution.saved import load
     from mixle_mpi.execution.warm import warm
@@ -55,17 +63,26 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     on_first(world, lambda: check_output(out, options.overwrite))
     model = together(world, lambda: load(options.model))
     with mpi_grid(world.size, 1) if world.size > 1 else serial_grid() as grid:
-        executor, total = executor_for(model, options.data, grid)
+        executor, total = executor_for(model, options.data, grid, divide=not (options.steps or options.forecast))
         warm(executor)
-        mixture = None
-        if options.path is not None or isinstance(model, Mixture):
+        mixture = chain = None
+        if options.steps or options.forecast:
+            chain = known_chain(executor, options.path)
+        elif options.path is not None or isinstance(model, Mixture):
             mixture = mixture_at(executor, options.path or "")
         with SharedFile(out, grid.world) as file:
-            together(grid.world, lambda: write_rows(executor, mixture, file, sums))
+            if chain is None:
+                together(grid.world, lambda: write_rows(executor, mixture, file, sums))
+            else:
+                together(grid.world, lambda: write_states(executor, *chain, options.steps, file, sums))
             file.finish()
         grid.world.allreduce(sums)
     if world.rank == 0 and not options.quiet:
-        say("\n".join(summary(total, int(sums[1]), float(sums[0]), out, time.perf_counter() - began)))
+        seconds = time.perf_counter() - began
+        if chain is None:
+            say("\n".join(summary(total, int(sums[1]), float(sums[0]), out, seconds)))
+        else:
+            say(f"{total} sequences, {int(sums[0])} steps\n{seconds:.2f} s; written to {out}")
     return DONE
 
 
@@ -82,6 +99,23 @@ def write_rows(executor, mixture, file, sums) -> None:
         file.write(row_lines(executor.source.first + first, scores, posterior))
         possible = scores[scores > -np.inf]
         sums += possible.sum(), len(possible)
+
+
+def write_states(executor, bank, member, of_steps, file, sums) -> None:
+    """Write the lines of the sequences of this rank, of all steps or of the next; add to `sums` (2,) the steps."""
+    from mixle_mpi.execution.decode import forecasts_of, path_of, prepared_tiles, states_of
+    from mixle_mpi.report.rows import decoded_header, forecast_lines, step_lines
+
+    if executor.grid.world.rank == 0:
+        file.write(decoded_header(bank.node.num_states, of_steps))
+    for tile in prepared_tiles(executor):
+        first, offsets = executor.source.first + tile.start, bank.steps(tile).offsets
+        sums[0] += offsets[-1]
+        if of_steps:
+            posterior = states_of(executor, bank, member, tile)
+            file.write(step_lines(first, offsets, path_of(executor, bank, member, tile), posterior))
+        else:
+            file.write(forecast_lines(first, forecasts_of(executor, bank, member, tile)))
 
 
 def check_output(out: Path, overwrite: bool) -> None:

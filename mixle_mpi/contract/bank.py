@@ -37,10 +37,14 @@ class Bank:
     members : (m,) int64, the numbers of the members held here among all members of the whole model
     total_members : how many the whole model has
     repaired : steps of sequences divided in time that were worked out again, over all passes
+    settling : messages of that over all passes, (2,): of what shards tell each other, and of operators
+    state_steps : steps times hidden states whose recursions were run here, over all passes
     exclusive : (m,) bool, whether no other model shard holds the member
     """
 
     repaired: int = 0
+    settling: np.ndarray = np.zeros(2, np.int64)
+    state_steps: int = 0
 
     def __init__(
         self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray

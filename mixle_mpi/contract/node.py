@@ -158,6 +158,18 @@ class Node:
 
         return viterbi(self, data, path, **options)
 
+    def forecast(self, data, path: str | None = None, **options) -> np.ndarray:
+        """Probabilities (sequences, states) of the state of the step that follows each sequence, of the hidden Markov
+        model at `path`, else the root; NaN after a sequence of probability zero.
+
+        A `Mixture` of the emissions with a row of it as weights is the distribution of the next step.
+
+        Raises ValueError when there is none there, a parameter is absent, or the data do not fit.
+        """
+        from mixle_mpi.execution.evaluate import forecast
+
+        return forecast(self, data, path, **options)
+
     def sample(self, n: int, seed: int = 0):
         """`n` independent rows, in the form that the model accepts; the same for the same seed.
 

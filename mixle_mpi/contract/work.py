@@ -34,6 +34,7 @@ SPILL = 2.5  # times as long does a feature then take, and reading it
 MESSAGE_CALLS = 100.0  # gathering, sending and spreading the arrays of one message, in calls as below
 READ_CALLS = 4e-4  # reading a feature of a row again, in calls as below
 AGAIN_CALLS = 1.2e-3  # reading a value of scratch of a row again, after other tiles, where a reduction comes between
+STEP_SECONDS = 20e-6  # bringing the probabilities of all states together, for one step of a recursion
 # Calls of NumPy's size in time: for a tile of rows and for each node in it; for a pass and an M-step of each node.
 TILE_CALLS, NODE_CALLS, PASS_CALLS, M_STEP_CALLS = 80.0, 25.0, 60.0, 180.0
 
@@ -70,6 +71,15 @@ class Work:
         return sum(WEIGHT[kind] * units for kind, units in zip(KINDS, self.values()))
 
 
+def by_states(steps: float, longest: float, flops: float, shards: int) -> bool:
+    """Whether recursions over sequences are divided by states over model shards rather than sequence by sequence.
+
+    They have so many `steps`, each of so many `flops`, of which the shard with most runs `longest` when sequences
+    are dealt out. By states all shards share each step, and meet twice: forwards and backwards.
+    """
+    return longest * flops > steps * (flops / shards + 2.0 * STEP_SECONDS / FLOP_SECONDS)
+
+
 KINDS = tuple(f.name for f in fields(Work))
 
 
@@ -96,7 +106,11 @@ class Cost:
     unit : what each unit on the node's axis costs the node, on top of the unit itself; it goes with the unit
     payload : float64 values that one member of the node, when it is cut, sends along the model axis for
         each observation
+    exchanged : float64 values that all shards together deal out among themselves for each observation, when one
+        member of the node is cut
     messages : reductions over the model axis for each tile, when the node is cut
+    steps : of recursions that may be divided besides, for each observation: by units over model shards, of the root in
+        time over data shards; `step_flops` of each
     cut : E-step work for each observation and member besides, when the node is cut
     """
 
@@ -119,7 +133,10 @@ class Cost:
     passes: float = 0.0
     unit: Cost | None = None
     payload: float = 0.0
+    exchanged: float = 0.0
     messages: float = 1.0
+    steps: float = 0.0
+    step_flops: float = 0.0
     cut: Work = Work()
 
 

@@ -64,11 +64,13 @@ class Loaded:
 
 
 def load(
-    data, model: Node, grid: Grid, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False
-) -> Loaded:
-    """Place, summarise, bind, encode and deal out the rows. Collective; see `read`."""
+    data, model: Node, grid: Grid, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False,
+    divide: bool = True,
+) -> Loaded:  # fmt: skip
+    """Place, summarise, bind, encode and deal out the rows. Collective; see `read` and `deal`."""
     found = read(data, model, grid.world, strict=strict, local=local, weights=weights, warn=warn)
-    return deal(found, grid.world, [divmod(rank, grid.shape[1]) for rank in range(grid.world.size)], grid.shape[0])
+    coords: Coords = [divmod(rank, grid.shape[1]) for rank in range(grid.world.size)]
+    return deal(found, grid.world, coords, grid.shape[0], divide=divide)
 
 
 def read(
@@ -108,18 +110,20 @@ def read(
 
 
 def deal(
-    found: Read, world: Axis, coords: Coords, shards: int, row_bounds: Sequence[int] | None = None, keep: bool = False
-) -> Loaded:
+    found: Read, world: Axis, coords: Coords, shards: int, row_bounds: Sequence[int] | None = None, keep: bool = False,
+    divide: bool = True,
+) -> Loaded:  # fmt: skip
     """Encode the rows and deal them out to the shards of a grid, for the last time unless `keep`. Collective.
 
     Parameters
     ----------
     coords : of each rank of `world` in the grid of so many data shards; None for one outside, who gets no rows
     row_bounds : borders of the rows of the data shards, by default even ones
+    divide : whether the steps of few sequences may be dealt out, by default borders
     """
     total = found.total
     borders = list(row_bounds or default_borders(found, shards))
-    divided = row_bounds is None and in_time(found, coords, shards)
+    divided = divide and row_bounds is None and in_time(found, coords, shards)
     ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
     if divided:
         ranges = [(0, 0) if at is None else chunk_of(found, at[0], shards)[:2] for at in coords]

@@ -13,11 +13,13 @@ from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
 from mixle_mpi.contract.tile import Chunk, Tile
+from mixle_mpi.contract.work import by_states
 from mixle_mpi.kernels import recursion
 from mixle_mpi.kernels.normalise import place_labels
 from mixle_mpi.models.chunks import Chain, Chunks
-from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.hidden_markov import HiddenMarkov, recursion_work
 from mixle_mpi.models.sequence import StepsBank
+from mixle_mpi.models.state_columns import StateColumns
 from mixle_mpi.models.units import Units
 
 STICKY = 0.5  # of the probability of a transition at the start, what stays in its state on top of an even share
@@ -68,7 +70,8 @@ class HiddenMarkovBank(StepsBank):
 
     Of members that are `cut` each model shard has the emissions of its own states, and all have the chain. Log
     densities of the steps are exchanged so that each shard runs whole sequences, and posteriors so that
-    each gets those of its states, as parallel Fourier transforms exchange rows for columns.
+    each gets those of its states, as parallel Fourier transforms exchange rows for columns. Where there are too few
+    sequences for that, the recursion itself is divided by states.
     """
 
     node: HiddenMarkov
@@ -186,8 +189,15 @@ class HiddenMarkovBank(StepsBank):
             return (yield from self._score_chunks(tile, steps, steps.chunk, emissions))
         out = np.zeros((self.size, tile.n))
         own = [emissions[self._units(m)] for m in self.whole]
-        chains = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
-        if len(self.cut):
+        chains: list[Chains | StateColumns] = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
+        if len(self.cut) and self._by_states(steps.offsets):
+            held = np.stack([emissions[self._units(m)] for m in self.cut])
+            columns = StateColumns(held, steps.offsets, self.borders, self.shard, self.initial[self.cut],
+                                   self.transition[self.cut], self.node.end)  # fmt: skip
+            yield from columns.forward()
+            out[self.cut] = columns.log_densities()
+            chains.append(columns)
+        elif len(self.cut):
             dealt = self._dealt(steps.offsets)
             own = yield from self._to_sequences(emissions, steps.offsets, dealt)
             first, stop = dealt[self.shard : self.shard + 2]
@@ -207,20 +217,42 @@ class HiddenMarkovBank(StepsBank):
         elif steps.chunk is not None:
             yield from self._posteriors_of_chunks(tile, steps, weights, resp)
         else:
-            chains = tile.saved[id(self)]
-            self._backward(chains[0], weights, [resp[self._units(m)] for m in self.whole])
-            if len(self.cut):
-                dealt = self._dealt(steps.offsets)
-                own = int(np.diff(steps.offsets[dealt])[self.shard])
-                posteriors = np.empty((len(self.cut), self.node.num_states, own))
-                self._backward(chains[1], weights, posteriors)
-                yield from self._to_states(posteriors, steps.offsets, dealt, resp)
+            yield from self._posteriors(tile, steps, weights, resp)
         if id(self) in tile.captured:
             tile.captured[id(self)] = steps.offsets, resp.copy()
         for bank, rows in zip(self.banks, self.unit_rows):
             yield from bank.accumulate(steps, resp if len(self.banks) == 1 else resp[rows])
         if self.length is not None:
             yield from self.length.accumulate(tile, weights * self._begun(steps))
+
+    def _posteriors(self, tile: Tile, steps: Tile, weights: np.ndarray, resp: np.ndarray):
+        """Posteriors times weights, written to resp (units, steps); the chain's statistics are added up."""
+        chains, s = tile.saved[id(self)], self.node.num_states
+        self._backward(chains[0], weights, [resp[self._units(m)] for m in self.whole])
+        self.state_steps += len(self.whole) * s * steps.n
+        if not len(self.cut):
+            return
+        if isinstance(chains[1], StateColumns):
+            starts, pairs = np.zeros((len(self.cut), s)), np.zeros((len(self.cut), s, s))
+            posteriors = yield from chains[1].backward(weights[self.cut], starts, pairs)
+            self._stats["initial"][self.cut] += starts
+            self._pairs[self.cut] += pairs
+            for m, own in zip(self.cut, posteriors):
+                resp[self._units(m)] = own
+            self.state_steps += posteriors.size
+            return
+        dealt = self._dealt(steps.offsets)
+        own = int(np.diff(steps.offsets[dealt])[self.shard])
+        posteriors = np.empty((len(self.cut), s, own))
+        self._backward(chains[1], weights, posteriors)
+        yield from self._to_states(posteriors, steps.offsets, dealt, resp)
+        self.state_steps += posteriors.size
+
+    def _by_states(self, offsets: np.ndarray) -> bool:
+        """Whether the recursion of the members that are cut is divided by states: all model shards say the same."""
+        longest = int(np.diff(offsets[self._dealt(offsets)]).max())
+        flops = len(self.cut) * recursion_work(self.node.num_states).flops
+        return by_states(int(offsets[-1]), longest, flops, len(self.borders) - 1)
 
     def _begun(self, steps: Tile) -> np.ndarray:
         """(sequences,) 1 for sequences that begin here, 0 where another shard has the beginning."""
@@ -253,6 +285,8 @@ class HiddenMarkovBank(StepsBank):
         for m, chain in enumerate(chunks.chains):
             recursion.spread(chain.beta, np.arange(steps.n), resp[self._units(m)])
         self.repaired += chunks.repaired
+        self.settling = self.settling + chunks.settling
+        self.state_steps += self.size * self.node.num_states * steps.n + self.node.num_states * chunks.repaired
 
     def _from_labels(self, steps: Tile, labels: np.ndarray, weights: np.ndarray, resp: np.ndarray) -> None:
         """Responsibilities of starting states, the same for all members; the chain starts by itself."""

@@ -61,6 +61,7 @@ class Chunks:
     Attributes
     ----------
     repaired : steps that were worked out more than once
+    settling : messages, (2,) int64: of what shards tell their neighbours, and of operators
     """
 
     def __init__(self, chains: list[Chain], offsets: np.ndarray, chunk: Chunk, end: np.ndarray):
@@ -70,6 +71,7 @@ class Chunks:
         self.runs = [slice(int(offsets[i]), int(offsets[i + 1])) for i in filled]
         self.through = self.continued and self.continues and len(self.runs) == 1  # neither begins nor ends here
         self.repaired = 0
+        self.settling = np.zeros(2, np.int64)
 
     # -- forward -----------------------------------------------------------------------------------
 
@@ -159,6 +161,7 @@ class Chunks:
             for chain, operator in zip(self.chains, own):
                 recursion.chunk_operator(chain.density, chain.transition, operator)
             self.repaired += len(self.chains) * states * int(self.offsets[-1])
+        self.settling += 0, 1
         operators = yield Partial(ReductionOp.REPLICATE, own, axis="data")
         if listens:
             repair(np.array([self._composed(side, everyone[:, k], operators[:, k]) for k in range(len(own))]), False)
@@ -177,6 +180,7 @@ class Chunks:
 
     def _told(self, values: list[np.ndarray], changed: bool) -> Partial:
         """For all shards: values (members, states), whether they changed, whether a sequence passes through here."""
+        self.settling += 1, 0
         told = np.zeros((len(self.chains), len(self.end) + 2))
         for own, value in zip(told, values):
             own[:CHANGED] = value

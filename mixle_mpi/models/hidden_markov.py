@@ -15,6 +15,12 @@ from mixle_mpi.models.structure import checked_child
 from mixle_mpi.models.units import ManyUnits
 
 
+def recursion_work(states: int) -> Work:
+    """Work of the recursions of one step: forward, backward and expected transitions multiply the matrix of
+    transitions (2 FLOPs a value each, in vector loops), and each state is scaled; with an exponential for each."""
+    return Work(flop=6.0 * states * states + 8.0 * states, exp=states)
+
+
 class HiddenMarkov(ManyUnits, Steps):
     """Sequences of steps that depend on a hidden state, which is a Markov chain.
 
@@ -112,15 +118,14 @@ class HiddenMarkov(ManyUnits, Steps):
             yield Branch(role, child, count, unit=unit, rows=steps if unit else 1.0)
 
     def cost(self, assumed):
-        # each step: forward, backward and expected transitions multiply the S x S matrix (2 S^2 FLOPs each, in
-        # vector loops), an exponential for each state and a logarithm. Cut by state, a step's emission scores
-        # are brought together and its posteriors back
+        # cut by state, the recursions are divided evenly: a step's emission scores are brought together, its
+        # posteriors back, and the log densities of the sequences added up
         s, steps = self.num_states, assumed.value("length")
         values = s + s * s
-        return Cost(Work(flop=(6.0 * s * s + 8.0 * s) * steps, exp=s * steps, log=steps),
-                    m_step=Work(flop=4.0 * values), params=values, stats=values, kernel=values,
-                    scratch_member=4.0 * s * steps, columns={("offset",): 8.0},
-                    payload=2.0 * s * steps, messages=2.0)  # fmt: skip
+        unit = Cost(recursion_work(s) * (steps / s), scratch_member=4.0 * steps)
+        return Cost(Work(log=steps), m_step=Work(flop=4.0 * values), params=values, stats=values, kernel=values,
+                    columns={("offset",): 8.0}, unit=unit, payload=1.0, messages=3.0, exchanged=2.0 * s * steps,
+                    steps=steps, step_flops=recursion_work(s).flops)  # fmt: skip
 
     def replace(self, change):
         return self.replace_both(change, change)

@@ -22,12 +22,12 @@ from mixle_mpi.planning.cuts import Cut, Step, cuts_of, plain_cut, uncut
 from mixle_mpi.planning.grids import Candidate, Task, as_given, candidate, pools_of
 from mixle_mpi.planning.model_decomposition import ModelCut
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
-from mixle_mpi.planning.payload import payload, rows_of, seen
+from mixle_mpi.planning.payload import in_time, payload, rows_of, seen
 from mixle_mpi.planning.profile import FLOAT, Profile, Run, profile_of
 from mixle_mpi.planning.rationale import counted, named, rationale, too_big
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.rows import busiest_rows
-from mixle_mpi.planning.search import better, search
+from mixle_mpi.planning.search import RUNNER_UPS, better, search
 from mixle_mpi.planning.shards import even_bounds
 
 Given = Mapping[str, Mapping[str, float]]
@@ -49,7 +49,8 @@ class BalancePlan:
     rationale : one sentence
     extra : `seconds` by phase, `bytes` of the heaviest worker by kind, `cuts` with path and ranges of every cut
         node, `bounds` of the units, `rows` (borders of the data shards, where they are not even), `devices` of the
-        grid, `payload` in an iteration and what `kernels` see, `runner_ups`, `assumed`
+        grid, `dealt` over the data shards (rows, or steps of sequences), `payload` in an iteration and what `kernels`
+        see, `runner_ups`, `assumed`
     """
 
     data_parallel: int
@@ -104,13 +105,18 @@ def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = 
     if len(resources.devices) > 1:
         cuts += cuts_of(task.model, nested) if cut is None else [cut_at(task.model, cut)]
     best, others = search(task, cuts, pools_of(resources, first))
+    if task.model.cost.steps and n_data < len(resources.devices):
+        timed, _ = task_of(model, resources, n_data, given, True)
+        found, besides = search(timed, [uncut(timed.model)], pools_of(resources, first))
+        if found.shards > n_data and found.fits >= best.fits and better(found, best):
+            task, best, others = timed, found, [best, *others, *besides][:RUNNER_UPS]
     return made_plan(task, best, rationale(task, best, others), others, assumptions(assumed, resources))
 
 
 def plan_shape(model: Node, resources: Resources, *, n_data: int, shape: tuple[int, int], cut: str | None,
                given: Given | None = None, first: int | None = None) -> BalancePlan:  # fmt: skip
     """The fastest plan on a D x M grid with one cut, as `plan_grid` finds it; see there."""
-    task, assumed = task_of(model, resources, n_data, given)
+    task, assumed = task_of(model, resources, n_data, given, n_data < shape[0] and shape[1] == 1)
     divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
     best: Candidate | None = None
     for pool in pools_of(resources, first):
@@ -138,7 +144,8 @@ def plan_on(model: Node, resources: Resources, *, n_data: int, shape: tuple[int,
     ModelError
         As `plan_grid`; and when the borders are not those of this model, these rows and this grid.
     """
-    task, assumed = task_of(model, resources, n_data, given)
+    chunks = n_data < shape[0] and shape[1] == 1 and rows is None
+    task, assumed = task_of(model, resources, n_data, given, chunks)
     divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
     units = even_bounds(divided.units, shape[1]) if bounds is None else list(bounds)
     at = np.arange(shape[0] * shape[1]).reshape(shape) if devices is None else np.asarray(devices)
@@ -157,7 +164,7 @@ def described(task: Task, plan: Candidate) -> str:
     if not plan.fits:
         return too_big(task, plan, f"on {d:,} x {m:,}")
     most = int(np.diff(plan.row_bounds).max()) if plan.row_bounds is not None else busiest_rows(task.rows, d)
-    text = f"{counted(d, 'data shard')} of at most {counted(most, 'row')}"
+    text = f"{counted(d, 'data shard')} of at most {counted(most, task.word)}"
     if m > 1:
         widest = max(b - a for a, b in pairwise(plan.bounds))
         text += f", and {named(plan.cut)} divided over {counted(m, 'model shard')}, at most {widest:,} each"
@@ -190,14 +197,23 @@ def step_to(run: Run, segment: str) -> Step | None:
     return Step(run, int(number) - run.first) if known else None
 
 
-def task_of(model: Node, resources: Resources, n_data: int, given: Given | None) -> tuple[Task, Assumed]:
-    """What is planned, and what is assumed for it. Raises ModelError."""
+def task_of(model: Node, resources: Resources, n_data: int, given: Given | None,
+            chunks: bool = False) -> tuple[Task, Assumed]:  # fmt: skip
+    """What is planned, and what is assumed for it; with `chunks` sequences are divided in time, if the model can be.
+
+    Raises ModelError.
+    """
     if not resources.devices:
         raise ModelError("there is no device to plan for")
     if isinstance(n_data, bool) or not isinstance(n_data, (int, np.integer)) or n_data < 1:
         raise ModelError(f"n_data = {n_data!r} is not a whole number >= 1")
-    assumed = Assumed({} if given is None else given)
-    return Task(profile_of(model, assumed), int(n_data), resources, network_of(resources)), assumed
+    assumed, network = Assumed({} if given is None else given), network_of(resources)
+    whole = profile_of(model, assumed)
+    steps = round(whole.cost.steps * int(n_data))
+    if not (chunks and steps):
+        return Task(whole, int(n_data), resources, network), assumed
+    single = Assumed({**assumed.given, "length": {"": 1.0}}, notes=assumed.notes)  # of steps, one by one
+    return Task(profile_of(model, single), steps, resources, network, int(n_data)), assumed
 
 
 def made_plan(task: Task, best: Candidate, why: str, others: list[Candidate], notes: dict) -> BalancePlan:
@@ -231,6 +247,9 @@ def model_cuts(plan: Candidate, resources: Resources) -> tuple[ModelCut, ...]:
 def details(task: Task, plan: Candidate, others: list[Candidate]) -> dict[str, Any]:
     """What `BalancePlan.extra` tells, but for what was assumed."""
     rows = rows_of(task.rows, plan.shards, plan.row_bounds)
+    sent = payload(plan.cut, rows, plan.bounds)
+    if task.in_time and plan.shards > 1:
+        sent = in_time(sent, plan.shards, task.model.decomposition.num_units)
     return {
         "seconds": dict(plan.seconds),
         "bytes": {kind: int(size) for kind, size in plan.bytes.items()},
@@ -239,10 +258,11 @@ def details(task: Task, plan: Candidate, others: list[Candidate]) -> dict[str, A
         "cuts": cut_ranges(plan),
         "bounds": list(plan.bounds),
         "rows": None if plan.row_bounds is None else list(plan.row_bounds),
-        "n_data": task.rows,
+        "n_data": task.sequences or task.rows,
+        "dealt": {"what": f"{task.word}s", "number": task.rows},
         "passes": task.passes,
         "devices": plan.devices,
-        "payload": payload(plan.cut, rows, plan.bounds),
+        "payload": sent,
         "kernels": seen(plan.cut, rows, plan.bounds),
         "runner_ups": [summary(c) for c in others],
     }

@@ -48,15 +48,15 @@ def hops(ranks):
     return np.ceil(np.log2(np.maximum(ranks, 1)))
 
 
-def axis_bytes(reduction: ReductionOp, model_shards, payload, rows):
+def axis_bytes(reduction: ReductionOp, model_shards, payload, rows, exchanged=0.0):
     """Bytes that a rank receives on the model axis in one pass over its rows.
 
-    LOGSUMEXP gathers the pairs of all shards; SUM is an Allreduce, which moves every value twice; GATHER moves
-    each value once.
+    LOGSUMEXP gathers the pairs of all shards; otherwise `payload` goes by Allreduce, which moves every value twice,
+    and what is `exchanged` is held by one shard before, and by another afterwards.
     """
     m = np.asarray(model_shards, dtype=float)
-    factor = {ReductionOp.LOGSUMEXP: m - 1.0, ReductionOp.SUM: 2.0 * (m - 1.0) / m}.get(reduction, (m - 1.0) / m)
-    return factor * FLOAT * payload * rows
+    factor = m - 1.0 if reduction is ReductionOp.LOGSUMEXP else 2.0 * (m - 1.0) / m
+    return FLOAT * (factor * payload + (m - 1.0) / (m * m) * exchanged) * rows
 
 
 def model_axis_seconds(net: Network, model_shards, received, messages):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mixle_mpi.contract.decomposition import DecompAxis, ReductionOp
+from mixle_mpi.contract.work import by_states
 from mixle_mpi.planning.profile import Load, Profile, Run, Sent
 
 MOST_SEGMENTS = 4096  # nested cuts into more runs than this are not tried: there are units enough without
@@ -51,7 +52,9 @@ class Cut:
     groups : what each group of units costs once in a shard that holds any of it
     owners : what each inner cut node costs a shard that holds a unit of it
     payload : float64 values that a shard sends along the model axis for each observation
+    exchanged : float64 values for each observation that model shards deal out among themselves
     messages : reductions over the model axis for each batch of tiles
+    steps, step_flops : of recursions for each observation that are dealt out with the units, and FLOPs of each step
     elsewhere : for each group, the equal units of members that are not cut: they are maximised together
     """
 
@@ -63,6 +66,9 @@ class Cut:
     owners: tuple[Load, ...] = ()
     payload: float = 0.0
     messages: float = 1.0
+    exchanged: float = 0.0
+    steps: float = 0.0
+    step_flops: float = 0.0
     elsewhere: tuple[float, ...] = ()
 
     @property
@@ -80,6 +86,11 @@ class Cut:
     @property
     def nested(self) -> bool:
         return len(self.nodes) > 1
+
+    def by_states(self, rows: float, model_shards: int) -> bool:
+        """Whether the recursions of so many rows are divided by units rather than row by row."""
+        longest = -(-rows // model_shards) * self.steps
+        return by_states(rows * self.steps, longest, self.step_flops, model_shards)
 
     @cached_property
     def sent(self) -> Sent:
@@ -171,6 +182,8 @@ def alike(parent: Profile, run: Run) -> int:
 def rest(model: Profile, steps: tuple[Step, ...]) -> Load:
     """What the model costs without the units of the node at the end of the steps."""
     load = model.own + model.unit.copies(model.decomposition.num_units) if steps else model.own
+    if not steps and model.decomposition.reduction is ReductionOp.GATHER:
+        load = load.pooled()
     chosen = steps[0].run if steps else None
     for run in model.runs:
         if chosen is None:
@@ -216,6 +229,8 @@ def plain_cut(model: Profile, steps: tuple[Step, ...], node: Profile) -> Cut:
     fixed = rest(model, steps) + Load(node.cost.cut.flops * place.rows * place.together)
     return Cut((cut,), node.decomposition.reduction, fixed, tuple(segments), tuple(groups),
                payload=node.cost.payload * place.rows * place.together, messages=node.cost.messages,
+               exchanged=node.cost.exchanged * place.rows * place.together, steps=node.cost.steps * place.rows,
+               step_flops=node.cost.step_flops * place.together,
                elsewhere=_elsewhere(segments, len(groups), place))  # fmt: skip
 
 
@@ -267,7 +282,7 @@ class _Nest:
         self.owners: list[Load] = []
         self.nodes: list[CutNode] = []
         self.numbers: dict[int, int] = {}
-        self.payload = 0.0
+        self.payload = self.exchanged = self.steps = self.step_flops = 0.0
         self.at = 0
 
     def divide(self, node: Profile, path: str, rows: float, owners: tuple[int, ...], depth: int) -> bool:
@@ -304,6 +319,9 @@ class _Nest:
             below *= step.run.rows
         self.owners.append(rest(run.profile, steps).rows(run.rows * rows) + unit + Load(inner.cost.cut.flops * below))
         self.payload = max(self.payload, inner.cost.payload * below)
+        self.exchanged = max(self.exchanged, inner.cost.exchanged * below)
+        if inner.cost.step_flops > self.step_flops:
+            self.steps, self.step_flops = inner.cost.steps * below, inner.cost.step_flops
         there = "/".join(filter(None, [path, run.role_of(k), path_of(steps)]))
         return self.divide(inner, there, below, (*owners, len(self.owners) - 1), depth - 1)
 
@@ -321,4 +339,5 @@ def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: in
     fixed = rest(model, steps) + Load(node.cost.cut.flops * rows)
     return Cut(tuple(nest.nodes), node.decomposition.reduction, fixed, tuple(nest.segments),
                tuple(nest.groups), tuple(nest.owners), node.cost.payload * rows + 2.0 * nest.payload,
-               node.cost.messages + 1.0, _elsewhere(nest.segments, len(nest.groups), place))  # fmt: skip
+               node.cost.messages + 1.0, node.cost.exchanged * rows + nest.exchanged, nest.steps, nest.step_flops,
+               elsewhere=_elsewhere(nest.segments, len(nest.groups), place))  # fmt: skip

@@ -126,7 +126,8 @@ def shown(count: int) -> list[int | None]:
 
 def drawing(plan: BalancePlan) -> list[str]:
     """Which rank holds which rows and units; the plan's ranks are numbered row by row."""
-    d, m, n, borders = plan.data_parallel, plan.model_parallel, plan.extra["n_data"], plan.extra["rows"]
+    d, m, n, borders = plan.data_parallel, plan.model_parallel, plan.extra["dealt"]["number"], plan.extra["rows"]
+    word = plan.extra["dealt"]["what"]
     bounds, devices = plan.extra["bounds"], plan.extra["devices"]
     columns = shown(m)
 
@@ -140,7 +141,7 @@ def drawing(plan: BalancePlan) -> list[str]:
 
     def rows(k: int) -> str:
         a, b = shard_rows(k, d, n) if borders is None else (borders[k], borders[k + 1])
-        return "no rows" if a == b else f"rows {a}" if b == a + 1 else f"rows {a}-{b - 1}"
+        return f"no {word}" if a == b else f"{word} {a}" if b == a + 1 else f"{word} {a}-{b - 1}"
 
     body = []
     for k in shown(d):

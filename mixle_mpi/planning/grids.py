@@ -21,6 +21,7 @@ from mixle_mpi.contract.work import (
     READ_CALLS,
     SPILL,
     SPILLED_FEATURES,
+    STEP_SECONDS,
     TILE_CALLS,
     WEIGHT,
 )
@@ -34,11 +35,13 @@ from mixle_mpi.planning.coupling import (
 )
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.partition import optimal_bounds
-from mixle_mpi.planning.profile import FLOAT, Profile, count_banks
+from mixle_mpi.planning.payload import CHUNK_MESSAGES
+from mixle_mpi.planning.profile import FLOAT, Profile, Sent, count_banks
 from mixle_mpi.planning.resources import Resources, node_numbers
 from mixle_mpi.planning.rows import busiest_rows, deal_rows
 from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, even_bounds, is_uniform, tile_rows
 
+REPAIRED = 200.0  # steps of a chunk of a sequence that are worked out again, as a filter forgets its start
 FEW_SHARDS = 64  # up to so many, units and rows are dealt in turn
 MOST_POOLS = 8  # orders of the devices that are tried
 
@@ -58,12 +61,25 @@ class Pool:
 
 @dataclass(frozen=True)
 class Task:
-    """What is planned: the model's profile, the number of rows, and the devices."""
+    """What is planned: the model's profile, the number of rows, and the devices.
+
+    Where sequences are divided `in_time` over data shards, the rows are their steps, of so many `sequences`.
+    """
 
     model: Profile
     rows: int
     resources: Resources
     network: Network
+    sequences: int = 0
+
+    @property
+    def in_time(self) -> bool:
+        return self.sequences > 0
+
+    @property
+    def word(self) -> str:
+        """What its rows are called."""
+        return "step" if self.in_time else "row"
 
     @property
     def passes(self) -> float:
@@ -82,6 +98,18 @@ class Task:
         features *= SPILL if features > SPILLED_FEATURES else 1.0
         calls += (READ_CALLS * features + AGAIN_CALLS * again) * rows
         return each * calls * self.passes, each * nodes * M_STEP_CALLS
+
+    def repair_seconds(self, shards: int, speed: float) -> float:
+        """Seconds in which a data shard works out again what depends on the steps of another."""
+        repaired = REPAIRED * self.model.cost.step_flops * (self.in_time and shards > 1)
+        return min(repaired, self.rows / shards * self.model.cost.step_flops) / speed
+
+    def chunk_seconds(self, shards: int) -> float:
+        """Seconds of the messages by which data shards that divide sequences in time agree."""
+        if not self.in_time or shards == 1:
+            return 0.0
+        each = float(data_axis_seconds(self.network, shards, 1, Sent()))
+        return CHUNK_MESSAGES * (each + MESSAGE_CALLS * (self.resources.call_seconds or 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +317,14 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     kinds, cost = _bytes(task, cut, d, most, bounds, heavy)
     tiles = math.ceil(most / tile_rows(cost.scratch))
     messages = math.ceil(tiles / TILES_A_MESSAGE) * cut.messages * task.passes
-    received = axis_bytes(cut.reduction, m, cut.payload, most) * task.passes
+    each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
+    exchanged, uneven, of_message = cut.exchanged, 0.0, each
+    if cut.steps and cut.by_states(most, m):
+        of_message = STEP_SECONDS * (each > 0.0)
+        messages, exchanged = 2.0 * cut.steps * most * task.passes, cut.exchanged * m
+    elif cut.steps:  # the shard with most sequences has more than its share of their recursions
+        uneven = (math.ceil(most / m) - most / m) * cut.steps * cut.step_flops * task.passes
+    received = axis_bytes(cut.reduction, m, cut.payload, most, exchanged) * task.passes
     if cut.reduction is ReductionOp.LOGSUMEXP and task.network.known:  # folding what all shards sent
         folding = m * 0.5 * cut.payload * most * task.passes * WEIGHT["exp"] / float(speeds[at])
     else:
@@ -298,12 +333,13 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
                        + copy_seconds(task.network, m, cut.copied))  # fmt: skip
     data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
     calls = task.calls(int(most), tiles, cost.scratch * (m > 1))
-    each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
-    model_axis += each * messages * (m > 1)
+    model_axis += of_message * messages * (m > 1)
     data_axis += each * (float(data_messages(cost.sent)) * (d > 1) + (d * m > 1))
     m_step = float(times[at]) - e_step + calls[1]
+    e_step += uneven / float(speeds[at]) + task.repair_seconds(d, float(speeds[at]))
+    data_axis += task.chunk_seconds(d)
     seconds = {"e_step": e_step + calls[0], "m_step": m_step, "model_axis": model_axis, "data_axis": data_axis}
-    seconds["total"] = float(times[at]) + sum(calls) + model_axis + data_axis
+    seconds["total"] = sum(seconds.values())
     return Candidate(cut, d, m, tuple(bounds), None if row_bounds is None else tuple(row_bounds), numbers, seconds,
                      float(work[at]), kinds, heavy, excess, int(used.sum()))  # fmt: skip
 

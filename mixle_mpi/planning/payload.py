@@ -15,6 +15,7 @@ from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.profile import FLOAT
 from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, tile_rows
 
+CHUNK_MESSAGES = 5  # to settle chunks forwards and backwards, and to add up; more where states are slow to be forgotten
 HEADER = 6  # float64 values that all ranks agree on once a pass, as in `execution.loop`; a test compares them
 AXES = ("data", "model", "world")
 Sums = dict[str, int]  # messages and bytes
@@ -58,13 +59,33 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
     if m > 1:
         tile = tile_rows(max(c.scratch for c in costs))
         for n in rows:
+            if cut.steps and cut.by_states(n, m):
+                messages, values = step_by_step(cut, n, max(b - a for a, b in pairwise(bounds)))
+                give("model", "pass", m, m * values, messages)
+                continue
             calls = math.ceil(math.ceil(n / tile) / TILES_A_MESSAGE) * cut.messages
-            give("model", "pass", m, m * cut.payload * n, calls)
+            give("model", "pass", m, (m * cut.payload + cut.exchanged) * n, calls)
         give("model", "pass", d * m, d * m * pooled)
         give("model", "m_step", d * m, d * m * cut.copied)
     if d * m > 1:
         give("world", "pass", d * m, d * m * HEADER)
     return found
+
+
+def in_time(found: dict[str, dict[str, Sums]], shards: int, states: int) -> dict[str, dict[str, Sums]]:
+    """The same with what data shards tell each other of a root's sequences that they divide in time, at least: twice
+    forwards and twice backwards how they end, and once which are impossible."""
+    sums = found["data"]["pass"]
+    sums["messages"] += shards * CHUNK_MESSAGES
+    sums["bytes"] += round(FLOAT * shards * ((CHUNK_MESSAGES - 1) * (states + 2) + 3))
+    return found
+
+
+def step_by_step(cut: Cut, rows: int, widest: int) -> tuple[float, float]:
+    """Messages and values of a model shard whose recursions over rows that are not empty are divided by states."""
+    steps = cut.steps * rows
+    members = cut.exchanged / (2.0 * cut.units * cut.steps)
+    return 1.0 + 2.0 * steps - rows, members * (steps + (2.0 * steps - rows) * widest)
 
 
 def in_run(found: dict[str, dict[str, Sums]], passes: int, m_steps: int) -> dict[str, Sums]:

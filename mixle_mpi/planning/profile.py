@@ -151,6 +151,12 @@ class Load:
         return replace(self, held=self.held + self.shared, shared=NOTHING, sent=self.sent + self.together,
                        together=SILENCE)  # fmt: skip
 
+    def pooled(self) -> Load:
+        """That of a cut node whose statistics are partial sums on each model shard: every shard maximises it."""
+        sent = replace(self.sent, dealt=0.0, gathered=0.0, summed=0.0,
+                       pooled=self.sent.pooled + self.sent.dealt + self.sent.summed)  # fmt: skip
+        return replace(self, banks=tuple(b._replace(dealt=False) for b in self.banks), sent=sent)
+
     def under(self, key: str | None) -> Load:
         """That of a node with a key: held once, and maximised by every data shard."""
         if key is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -42,14 +43,16 @@ def rationale(task: Task, plan: Candidate, others: list[Candidate]) -> str:
         return too_big(task, plan, f"on the nearest grid, {plan.shards:,} x {plan.model_shards:,},")
     d, m, total = plan.shards, plan.model_shards, len(task.resources.devices)
     most = int(np.diff(plan.row_bounds).max()) if plan.row_bounds is not None else busiest_rows(task.rows, d)
-    rows = f"at most {counted(most, 'row')} each"
+    rows = f"at most {counted(most, task.word)} each"
     idle = total - plan.busy
     if m == 1:
         what = (
-            f"each of {counted(d, 'worker')} holds the whole model and at most {counted(most, 'row')}" if d > 1
-            else f"one worker does everything, {counted(task.rows, 'row')} of the whole model"
+            f"each of {counted(d, 'worker')} holds the whole model and at most {counted(most, task.word)}" if d > 1
+            else f"one worker does everything, {counted(task.rows, task.word)} of the whole model"
         )  # fmt: skip
         text = f"{what}, as no division of the model over workers is faster"
+        if task.in_time:
+            text = f"{what}: {_why_in_time(task, plan)}"
         if total == 1:
             text = f"{what}: there is one worker only"
         elif task.model.load.e_step and not others_cut(others):
@@ -105,6 +108,14 @@ def _why_cut(task: Task, plan: Candidate, others: list[Candidate]) -> str:
         shards = f"{counted(whole.shards, 'data shard')} of the whole model, at most {counted(most, 'row')} each,"
         return f"{shards} would take {gain:.4g}x as long"
     return f"it is as fast as {whole.shards:,} data shards alone and keeps more workers busy"
+
+
+def _why_in_time(task: Task, plan: Candidate) -> str:
+    alone, verb = counted(task.sequences, "sequence"), "is" if task.sequences == 1 else "are"
+    text = f"{alone} alone would keep only {task.sequences:,} of the workers busy, and {verb} divided in time"
+    undivided = dataclasses.replace(task, sequences=0)  # as many steps, but nothing to repair
+    whole = candidate(undivided, uncut(task.model), task.sequences, 1, pools_of(task.resources)[0])
+    return text if whole is None else f"{text}, which is {whole.total / plan.total:.4g}x faster"
 
 
 def _why_idle(task: Task, plan: Candidate) -> str:

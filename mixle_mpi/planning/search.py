@@ -199,7 +199,7 @@ def _coupling_below(task: Task, cut: Cut, d, m, rows):
     """Seconds of coupling at least."""
     if not task.network.known:
         return 0.0
-    received = axis_bytes(cut.reduction, m, cut.payload, rows) * task.passes
+    received = axis_bytes(cut.reduction, m, cut.payload, rows, cut.exchanged) * task.passes
     model = model_axis_seconds(task.network, m, received, cut.messages * task.passes)
     sent = [cut.fixed.sent + cut.fixed.together, *(s.load.sent * (s.count / m) for s in cut.segments)]
     return 0.999 * (model + data_axis_seconds(task.network, d, m, sum(sent, Sent())))

@@ -31,6 +31,31 @@ def row_lines(first: int, scores: np.ndarray, posterior: np.ndarray | None) -> b
     return "".join(row + "\n" for row in rows).encode()
 
 
+def decoded_header(states: int, steps: bool) -> bytes:
+    """The first line of a file of states: of each step, or of the one after the last."""
+    return (",".join(["row", *["step"] * steps, "state", *(f"p_{k}" for k in range(states))]) + "\n").encode()
+
+
+def step_lines(first: int, offsets: np.ndarray, path: np.ndarray, posterior: np.ndarray) -> bytes:
+    """The lines of all steps of rows from `first` on, between offsets (rows + 1,): states path (steps,), an empty cell
+    for -1, and their posteriors (steps, S), an empty cell for NaN."""
+    lengths = np.diff(offsets)
+    row = np.repeat(np.arange(first, first + len(lengths)), lengths).tolist()
+    step = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).tolist()
+    cells = zip(row, step, path.tolist(), posterior.tolist())
+    return "".join(f"{r},{t},{s if s >= 0 else ''},{_cells(p)}\n" for r, t, s, p in cells).encode()
+
+
+def forecast_lines(first: int, forecast: np.ndarray) -> bytes:
+    """The lines of rows from `first` on: the likeliest state of the next step, and forecasts (rows, S)."""
+    rows = zip(forecast.argmax(axis=1).tolist(), forecast.tolist())
+    return "".join(f"{first + i},{s if p[0] == p[0] else ''},{_cells(p)}\n" for i, (s, p) in enumerate(rows)).encode()
+
+
+def _cells(p: list[float]) -> str:
+    return ",".join(repr(x) if x == x else "" for x in p)
+
+
 class SharedFile:
     """A file to which every rank appends; the parts follow each other in rank order.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from mixle_mpi import Categorical, Composite, Gaussian, Mixture, Record, load, optimize
+from mixle_mpi import Categorical, Composite, Gaussian, HiddenMarkov, Mixture, Record, load, optimize
 from mixle_mpi.commands import fit
 from mixle_mpi.commands.score import main
 from mixle_mpi.commands.settings import DEMO
@@ -142,3 +144,39 @@ def test_refusals(argv, code, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(argv) == code
     assert says in capsys.readouterr().err
+
+
+def test_states_of_steps_and_of_the_next(tmp_path, mpirun):
+    """What is written of a hidden Markov model is what the model says, with more ranks than sequences, too."""
+    states = [Gaussian(0.0, 1.0), Gaussian(4.0, 2.0)]
+    model = HiddenMarkov(states, initial=[0.3, 0.7], transition=[[0.9, 0.1], [0.2, 0.8]])
+    rng = np.random.default_rng(4)
+    rows = [rng.normal(4.0 * (i % 2), 1.0, n) for i, n in enumerate((300, 0, 5))]
+    pq.write_table(pa.table({"0": [x.tolist() for x in rows]}), tmp_path / "x.parquet")
+    model = optimize(rows, model, max_iter=2, tol=None).model
+    model.save(tmp_path / "model")
+    data = tmp_path / "x.parquet"
+    for ranks in (1, 4):
+        for what in ("--steps", "--forecast"):
+            out = tmp_path / f"{ranks}{what}.csv"
+            run = mpirun(ranks, ["-m", "mixle_mpi.score", tmp_path / "model", data, "--out", out, what])
+            assert run.code == 0 and "3 sequences, 305 steps" in run.out, run.err
+            names, lines = table(out)
+            found = np.array(lines, dtype=float)
+            if what == "--steps":
+                assert names == ["row", "step", "state", "p_0", "p_1"]
+                assert found[:, 0].tolist() == [0] * 300 + [2] * 5
+                assert found[:, 1].tolist() == [*range(300), *range(5)]
+                np.testing.assert_array_equal(found[:, 2], np.concatenate(model.viterbi(rows)))
+                np.testing.assert_allclose(found[:, 3:], model.posterior(rows), atol=1e-14)
+            else:
+                assert names == ["row", "state", "p_0", "p_1"] and found[:, 0].tolist() == [0, 1, 2]
+                np.testing.assert_allclose(found[:, 2:], model.forecast(rows), atol=1e-14)
+                np.testing.assert_array_equal(found[:, 1], found[:, 2:].argmax(axis=1))
+
+
+def test_states_are_those_of_a_hidden_markov_model(fitted, tmp_path, capsys):
+    assert main([str(fitted), str(DATA), "--out", str(tmp_path / "s.csv"), "--steps"]) == 2
+    assert "there is no hidden Markov model at ''" in capsys.readouterr().err
+    assert main([str(fitted), str(DATA), "--out", str(tmp_path / "s.csv"), "--steps", "--forecast"]) == 2
+    assert not (tmp_path / "s.csv").exists()

@@ -52,6 +52,7 @@ TREES = {
     "unlike states": (sequences, HiddenMarkov([Gaussian(), Mixture(Gaussian(), 2), Gaussian()])),
     "mixture of chains": (sequences, Mixture(HiddenMarkov(Gaussian(), 2), 2)),
     "sequence of mixtures": (sequences, Sequence(Mixture(Gaussian(), 3), Poisson())),
+    "record emissions": (lambda: [row["visits"] for row in records()], HiddenMarkov(STEP, 2)),
     "record": (records, Mixture(Record(age=Gaussian(), visits=HiddenMarkov(STEP, 2, length=Poisson())), 2)),
     "letters": (lambda: ["banana", "", "cab", "abba" * 20, "a"], HiddenMarkov(Categorical(), 2)),
     "one sequence": (lambda: [np.concatenate(sequences())], HiddenMarkov(Gaussian(), 3)),

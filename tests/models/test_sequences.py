@@ -56,11 +56,13 @@ def test_recursions_equal_the_enumeration_of_all_paths(seed):
     model = HiddenMarkov([Gaussian(m, 1.5) for m in means], initial=initial, transition=transition, terminal=terminal)
     data = [rng.normal(scale=2.0, size=int(rng.integers(1, 6))) for _ in range(5)]
     expected, starts, pairs = [], np.zeros(states), np.zeros((states, states))
-    posteriors, paths = [], []
+    posteriors, paths, forecasts = [], [], []
     for x in data:
         densities = np.exp(-((x[:, None] - means) ** 2) / 3.0) / np.sqrt(3.0 * np.pi)
         total, posterior, both, path = enumerated(initial, transition, densities, model.end)
         expected.append(np.log(total) if total > 0 else -np.inf)
+        anywhere, last, _, _ = enumerated(initial, transition, densities, np.ones(states))  # it did not end there
+        forecasts.append(last[-1] / anywhere @ transition if anywhere > 0 else np.full(states, np.nan))
         if total > 0:
             posteriors.append(posterior / total)
             starts += posterior[0] / total
@@ -71,6 +73,7 @@ def test_recursions_equal_the_enumeration_of_all_paths(seed):
     found = model.log_density(data)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_allclose(model.posterior(data), np.concatenate(posteriors), atol=1e-12)
+    np.testing.assert_allclose(model.forecast(data), forecasts, atol=1e-12)
     possible = [x for x, value in zip(data, expected) if np.isfinite(value)]
     if not possible:
         return

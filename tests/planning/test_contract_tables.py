@@ -18,6 +18,7 @@ from mixle_mpi import (
     ModelParallelEstimator,
     MultivariateGaussian,
     Optional,
+    Record,
     ReductionOp,
     Resources,
     auto_balanced_estimator,
@@ -26,6 +27,7 @@ from mixle_mpi import (
     subtree_work,
 )
 from mixle_mpi.contract.work import Assumed
+from mixle_mpi.models.hidden_markov import recursion_work
 from mixle_mpi.planning.balance import plan_grid
 from mixle_mpi.planning.profile import profile_of
 
@@ -119,13 +121,17 @@ def test_a_longer_sequence_costs_more():
 
 
 def test_a_dense_chain_says_what_cutting_its_states_gains():
-    plan = balance_plan(HiddenMarkov(G(), 200), workers(16), n_data=2)
-    fixed = 6.0 * 200**2 * 100
-    assert plan.per_worker_flops > fixed
-    assert plan.axis is DecompAxis.STATE and plan.extra["cuts"][0]["units"] == 200
+    """The recursion is S x S a step. Two sequences are divided in time; as part of a record, by states."""
+    recursion = recursion_work(200).flops * 100
     two = balance_plan(HiddenMarkov(G(), 200), workers(2), n_data=2)
+    assert two.per_worker_flops > recursion and two.model_parallel == 1
+    plan = balance_plan(HiddenMarkov(G(), 200), workers(16), n_data=2)
+    assert plan.data_parallel == 16 and plan.per_worker_flops > 2 * recursion / 16
     gain = two.extra["seconds"]["total"] / plan.extra["seconds"]["total"]
-    assert gain < 1.1 and f"{gain:.4g}x faster" in plan.rationale and "not divided" in plan.rationale
+    assert 3 < gain < 8 and f"{gain:.4g}x faster" in plan.rationale and "in time" in plan.rationale
+    inside = plan_grid(Record(x=HiddenMarkov(G(), 200), y=G()), workers(16), n_data=2, nested=False)
+    assert inside.axis is DecompAxis.STATE and inside.extra["cuts"][0]["units"] == 200
+    assert inside.per_worker_flops > recursion / 8 and "faster" in inside.rationale
 
 
 def test_two_mixtures_side_by_side_are_sixteen_units():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "execution"))
 
+import counting_chains
 from counting import MODELS, mismatches, table
 from mpi4py import MPI
 
@@ -23,6 +24,22 @@ def cuts_on(shape: tuple[int, int], cuts: list[str]) -> list[str | None]:
     if shape[1] == 1:
         return [None]
     return [*cuts[:1]] if shape[0] * shape[1] > 6 else [*cuts]
+
+
+def sequences(group, shape: tuple[int, int]) -> int:
+    """How many counts differ from the plan's for the models of sequences."""
+    failures = 0
+    for name, (data, model, cut, _, shapes) in counting_chains.MODELS.items():
+        if shape in shapes:
+            with MpiGrid(group, *shape) as grid:
+                result = fit(data, model, grid, max_iter=2, tol=None, cut=cut if shape[1] > 1 else None)
+                found = group.gather((grid.coords, result))
+            wrong = counting_chains.mismatches(name, shape, found) if group.rank == 0 else []
+            failures += len(wrong)
+            if group.rank == 0:
+                verdict = "; ".join(wrong) or "counted as planned"
+                print(f"sequences {name} {shape[0]}x{shape[1]}: {verdict}", flush=True)
+    return failures
 
 
 def main(shapes: list[str]) -> int:
@@ -44,6 +61,7 @@ def main(shapes: list[str]) -> int:
                     if comm.rank == 0:
                         verdict = "; ".join(wrong) or "counted as planned"
                         print(f"{name} {shape[0]}x{shape[1]} cut={cut!r}: {verdict}", flush=True)
+            failures += sequences(group, shape)
             group.Free()
         all_arrive(None)  # ranks outside the grid wait without taking a core
     return 1 if comm.allreduce(failures) else 0

@@ -1,0 +1,74 @@
+"""What a model says of what is hidden behind the rows of a tile: responsibilities, and of the states of sequences that
+one rank has whole posteriors, paths, forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.tile import Tile
+from mixle_mpi.execution.executor import Executor, Pass
+from mixle_mpi.families.logs import safe_log
+from mixle_mpi.kernels.elementary import IMPOSSIBLE
+from mixle_mpi.kernels.recursion import best_paths
+from mixle_mpi.models.chain import HiddenMarkovBank
+
+
+def chain_at(executor: Executor, path: str) -> tuple[HiddenMarkovBank, int] | None:
+    """The bank of the hidden Markov model at a path, and which of its members; None where there is none."""
+    for bank in executor.bank.walk():
+        if isinstance(bank, HiddenMarkovBank):
+            chosen = np.flatnonzero(bank.place.select(path, bank.members))
+            if len(chosen) == 1:
+                return bank, int(chosen[0])
+    return None
+
+
+def captured(executor: Executor, bank: Bank, tile: Tile):
+    """What a bank leaves of a scored tile when it accumulates, see `Tile.captured`."""
+    tile.captured[id(bank)] = None  # the row sets that were scored share this dict
+    executor._drive([executor.bank.accumulate(tile, np.ones((1, tile.n)))], Pass())
+    return tile.captured.pop(id(bank))
+
+
+def prepared_tiles(executor: Executor) -> Iterator[Tile]:
+    """The tiles of an executor, one after another, with kernels set up for its parameters."""
+    executor.prepare()
+    for batch in executor.batches():
+        yield from batch
+
+
+def states_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
+    """Posterior probabilities of the states in all steps of a tile (steps, states), given all that the model reads;
+    NaN in sequences of probability zero. Collective over the model axis."""
+    executor._begin()
+    executor._drive([executor.bank.score(tile)], Pass())
+    states = slice(member * bank.node.num_states, (member + 1) * bank.node.num_states)
+    found = captured(executor, bank, tile)[1][states].T.copy()
+    found[found.sum(axis=1) == 0] = np.nan
+    return found
+
+
+def path_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
+    """Most probable states (steps,) int64 of the sequences of a tile; -1 in sequences of probability zero."""
+    steps, states = bank.steps(tile), bank.node.num_states
+    (scores,) = executor._drive([bank._emissions(steps)], Pass())
+    found = np.empty(steps.n, np.int64)
+    first, then, end = (safe_log(p) for p in (bank.initial[member], bank.transition[member], bank.node.end))
+    own = scores[member * states : (member + 1) * states]
+    best = best_paths(own, steps.offsets, first, then, end, found)
+    found[np.repeat(best < IMPOSSIBLE, np.diff(steps.offsets))] = -1
+    return found
+
+
+def forecasts_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
+    """Probabilities of the states of the step after the last (rows, states) of the sequences of a tile, given their
+    steps; NaN after sequences of probability zero."""
+    executor._drive([bank.score(tile)], Pass())
+    chains = tile.saved[id(bank)][0]
+    out = np.tile(bank.initial[member], (tile.n, 1))
+    out[chains.packing.by_length] = chains.saved[member][1][chains.packing.last] @ bank.transition[member]
+    out[out.sum(axis=1) == 0] = np.nan
+    return out

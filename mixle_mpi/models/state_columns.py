@@ -1,0 +1,103 @@
+"""Few long sequences of a hidden Markov model with very many states, divided by states over the model shards.
+
+Each shard works out the probabilities of its own states, from its own columns of the transition matrix forwards and
+its own rows backwards; the probabilities of all states are brought together once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import pairwise
+
+import numpy as np
+
+from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.kernels.elementary import IMPOSSIBLE
+
+Steps = Generator[Partial, np.ndarray, None]
+
+
+class StateColumns:
+    """The sequences of a tile under the members that are cut, on one model shard.
+
+    Parameters
+    ----------
+    scores : (members, own states, steps) log densities of the steps in the states held here
+    offsets : (sequences + 1,) of the steps
+    borders : of the states of each shard, of which this is number `shard`
+    initial, transition : (members, states), (members, states, states)
+    end : (states,) 1 for states in which a sequence may end, else 0
+    """
+
+    def __init__(self, scores: np.ndarray, offsets: np.ndarray, borders: tuple[int, ...], shard: int,
+                 initial: np.ndarray, transition: np.ndarray, end: np.ndarray):  # fmt: skip
+        self.scores, self.offsets, self.borders, self.end = scores, offsets, borders, end
+        self.own = slice(borders[shard], borders[shard + 1])
+        self.initial, self.transition = initial, transition
+        filled = np.flatnonzero(np.diff(offsets))
+        self.begins, self.ends = np.zeros((2, int(offsets[-1])), bool)
+        self.begins[offsets[filled]] = True
+        self.ends[offsets[filled + 1] - 1] = True
+
+    def _together(self, own: np.ndarray) -> Generator[Partial, np.ndarray, np.ndarray]:
+        """The values (members, states) of all shards from those (members, own states) of each."""
+        padded = np.zeros((len(own), int(np.diff(self.borders).max())))
+        padded[:, : own.shape[1]] = own
+        everyone = yield Partial(ReductionOp.REPLICATE, padded)
+        return np.concatenate([part[:, : b - a] for part, (a, b) in zip(everyone, pairwise(self.borders))], axis=1)
+
+    def forward(self) -> Steps:
+        """Forward probabilities and scales of all steps. Collective over the model axis."""
+        members, _, steps = self.scores.shape
+        tops = yield Partial(ReductionOp.REPLICATE, self.scores.max(axis=1, initial=-np.inf))
+        top = tops.max(axis=0)
+        self.top = np.where(top > IMPOSSIBLE, top, -np.inf)  # (members, steps)
+        shift = np.where(top > IMPOSSIBLE, top, np.inf)
+        self.density = np.ascontiguousarray(np.exp(self.scores - shift[:, None]).transpose(2, 0, 1))
+        self.alpha = np.empty((steps, members, len(self.end)))
+        self.scale = np.empty((steps, members))
+        columns = np.ascontiguousarray(self.transition[:, :, self.own])
+        for t in range(steps):
+            prior = self.initial[:, self.own] if self.begins[t] else (self.alpha[t - 1][:, None] @ columns)[:, 0]
+            alpha = yield from self._together(prior * self.density[t])
+            self.scale[t] = alpha.sum(axis=1)
+            self.alpha[t] = alpha * inverse(self.scale[t])[:, None]
+
+    def log_densities(self) -> np.ndarray:
+        """Log density (members, sequences) of each sequence, after `forward`."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.scale).T + self.top
+            logs[:, self.ends] += np.log(self.alpha[self.ends] @ self.end).T
+        sequence = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        return np.array([np.bincount(sequence, own, len(self.offsets) - 1) for own in logs])
+
+    def backward(self, weights: np.ndarray, starts: np.ndarray, expected: np.ndarray):
+        """Posteriors times weights (members, own states, steps), after `forward`. Collective over the model axis.
+
+        weights (members, sequences). Added up are the first states of sequences, starts (members, states), and expected
+        (members, states, states), over transition probabilities: of own states, the latter of transitions to them.
+        """
+        members, states, steps = self.scores.shape
+        each = np.repeat(weights, np.diff(self.offsets), axis=1)
+        rows, share = np.ascontiguousarray(self.transition[:, self.own]), inverse(self.scale)
+        passed, posteriors = np.empty((steps, members, states)), np.empty((members, states, steps))
+        behind = np.zeros((members, len(self.end)))
+        for t in range(steps - 1, -1, -1):
+            if self.ends[t]:
+                beta = self.end[self.own] * inverse(self.alpha[t] @ self.end)[:, None]
+            else:
+                beta = (rows @ behind[:, :, None])[:, :, 0]
+            passed[t] = self.density[t] * beta * share[t][:, None]
+            posteriors[:, :, t] = self.alpha[t][:, self.own] * beta * each[:, t, None]
+            if not self.begins[t]:
+                behind = yield from self._together(passed[t])
+        later = np.flatnonzero(~self.begins)
+        for m in range(members):
+            starts[m, self.own] += posteriors[m][:, self.begins].sum(axis=1)
+            expected[m][:, self.own] += (self.alpha[later - 1, m] * each[m, later, None]).T @ passed[later, m]
+        return posteriors
+
+
+def inverse(x: np.ndarray) -> np.ndarray:
+    """1 / x, and 0 where x is 0."""
+    return np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)
