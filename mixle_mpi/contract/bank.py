@@ -69,6 +69,10 @@ class Bank:
         """Tell the bank that no parent evaluates parts of it with siblings."""
         return self
 
+    def take_other_form(self) -> bool:
+        """Switch, to rehearse them, to kernels that other parameters or rows would call for; whether there are any."""
+        return False
+
     def walk(self):
         """This bank and all below it, in tree order."""
         yield self

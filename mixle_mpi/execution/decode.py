@@ -69,6 +69,6 @@ def forecasts_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: 
     executor._drive([bank.score(tile)], Pass())
     chains = tile.saved[id(bank)][0]
     out = np.tile(bank.initial[member], (tile.n, 1))
-    out[chains.packing.by_length] = chains.saved[member][1][chains.packing.last] @ bank.transition[member]
+    out[chains.packing.by_length] = chains.last(member) @ bank.transition[member]
     out[out.sum(axis=1) == 0] = np.nan
     return out

@@ -10,14 +10,12 @@ import copy
 
 import numpy as np
 
-from mixle_mpi.contract.family import ResidualFamily
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.tile import Chunk
 from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.execution.initialise import level_of
-from mixle_mpi.families.leaf import LeafBank
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.units import ManyUnits
 
@@ -66,7 +64,7 @@ def warm(executor: Executor) -> None:
     """Compile or load the kernels that a model needs. Collective over the whole grid.
 
     On each node the lowest rank with rows goes first. It rehearses also the forms that only
-    some parameters call for, so that the others find them made.
+    some parameters or rows call for, so that the others find them made.
     """
     source = executor.source
     node = executor.grid.world.node()
@@ -90,7 +88,7 @@ def rehearse(executor: Executor, every_form: bool) -> None:
 
 
 def one_pass(executor: Executor, every_form: bool) -> None:
-    """The kernels of one pass; with `every_form` also those that other parameters than the first would call for."""
+    """The kernels of one pass; with `every_form` also those that other parameters or rows would call for."""
     executor.prepare_start()
     executor.accumulate_labels({
         name: {id(b): np.zeros(source.n, np.int32) for b in executor.bank.walk() if level_of(b) == name}
@@ -99,10 +97,7 @@ def one_pass(executor: Executor, every_form: bool) -> None:
     executor.prepare_start()
     executor.e_step()
     executor.search()
-    residual = [b for b in executor.bank.walk() if isinstance(b, LeafBank) and isinstance(b.node, ResidualFamily)]
-    if every_form and residual:
-        for bank in residual:
-            bank.natural_error = -1.0
+    if every_form and any([bank.take_other_form() for bank in executor.bank.walk()]):
         executor.publish()
         executor.e_step()
 

@@ -48,6 +48,11 @@ class LeafBank(Bank):
         self.block: NaturalBlock | None = None
         self._search: Search | None = None
 
+    def take_other_form(self):
+        residual = isinstance(self.node, ResidualFamily)
+        self.natural_error = -1.0 if residual else self.natural_error  # no number is exact enough
+        return residual
+
     @property
     def is_term(self) -> bool:
         """Whether siblings can be evaluated with it in one product."""

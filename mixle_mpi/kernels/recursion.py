@@ -19,6 +19,19 @@ WIDE = 24  # states; more, and as many sequences at a time, are multiplied by BL
 MANY = 4
 
 
+@njit(cache=True)
+def pack(offsets, by_length, starts, order, sequence):
+    """Place among the steps of each packed row, order (steps,), and whose it is, sequence (steps,), both int64.
+
+    offsets (sequences + 1,); by_length those with steps, longest first; starts (times + 1,).
+    """
+    for t in range(len(starts) - 1):
+        first = starts[t]
+        for i in range(starts[t + 1] - first):
+            order[first + i] = offsets[by_length[i]] + t
+            sequence[first + i] = by_length[i]
+
+
 @njit(cache=True, fastmath=FAST)
 def densities(scores, order, out, top):
     """out[p, s] = exp(scores[s, order[p]] - top[p]), top[p] the largest over states, -inf where all are impossible.

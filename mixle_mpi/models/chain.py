@@ -14,7 +14,7 @@ from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
 from mixle_mpi.contract.tile import Chunk, Tile
 from mixle_mpi.contract.work import by_states
-from mixle_mpi.kernels import recursion
+from mixle_mpi.kernels import recursion, recursion_across
 from mixle_mpi.kernels.normalise import place_labels
 from mixle_mpi.models.chunks import Chain, Chunks
 from mixle_mpi.models.hidden_markov import HiddenMarkov, recursion_work
@@ -22,6 +22,8 @@ from mixle_mpi.models.sequence import StepsBank
 from mixle_mpi.models.state_columns import StateColumns
 from mixle_mpi.models.units import Units
 
+NARROW = 6  # states, up to which recursions run across sequences
+MANY = 8  # if there are so many at a time, on average
 STICKY = 0.5  # of the probability of a transition at the start, what stays in its state on top of an even share
 
 
@@ -44,25 +46,29 @@ class Packing:
         times = int(longest[0]) if len(longest) else 0
         active = len(longest) - np.searchsorted(longest[::-1], np.arange(times), side="right")
         self.starts = np.concatenate([[0], np.cumsum(active)]).astype(np.int64)
-        time = np.repeat(np.arange(times), active)
-        place = np.arange(self.starts[-1]) - np.repeat(self.starts[:-1], active)
-        self.order = offsets[self.by_length][place] + time
-        self.sequence = self.by_length[place]
+        self.order, self.sequence = np.empty((2, self.starts[-1]), np.int64)
+        recursion.pack(offsets, self.by_length, self.starts, self.order, self.sequence)
         self.last = self.starts[longest - 1] + np.arange(len(longest))
 
 
 @dataclass
-class Chains:
+class Filtered:
     """Some sequences of some members as `score` leaves them for `accumulate`.
 
     `first` is the first of the sequences in the tile; `saved` has for each of `members` densities, forward
-    probabilities and scales of the packed steps.
+    probabilities and scales of the packed steps, states first where they were worked out `across` sequences.
     """
 
     members: np.ndarray
     first: int
     packing: Packing
+    across: bool
     saved: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+    def last(self, k: int) -> np.ndarray:
+        """Forward probabilities (sequences, states) of the last steps under saved member `k`, the longest first."""
+        alpha = self.saved[k][1]
+        return alpha[:, self.packing.last].T if self.across else alpha[self.packing.last]
 
 
 class HiddenMarkovBank(StepsBank):
@@ -75,6 +81,7 @@ class HiddenMarkovBank(StepsBank):
     """
 
     node: HiddenMarkov
+    other = False  # whether the form of kernels is taken that the sequences do not call for
 
     def __init__(self, nodes, path, members, total, exclusive, units: Units, length: Bank | None,
                  borders: tuple[int, ...], shard: int):  # fmt: skip
@@ -88,6 +95,10 @@ class HiddenMarkovBank(StepsBank):
 
     def step_banks(self):
         return tuple(self.banks)
+
+    def take_other_form(self):
+        self.other = self.node.num_states <= NARROW
+        return self.other
 
     def matrices(self):
         s = self.node.num_states
@@ -153,34 +164,38 @@ class HiddenMarkovBank(StepsBank):
             for m, own in zip(self.cut, part.reshape(k, states, b - a)):
                 resp[self._units(m), a:b] = own
 
-    def _forward(self, tile: Tile, members, emissions, first: int, stop: int, offsets, out) -> Chains:
+    def _forward(self, tile: Tile, members, emissions, first: int, stop: int, offsets, out) -> Filtered:
         """Run sequences first to stop, to whose columns of out (members, n) the log densities are written; emissions
         (states, steps) of each member, of these sequences' steps alone."""
         packing = Packing(offsets[first : stop + 1] - offsets[first])
-        shape = len(packing.order), self.node.num_states
-        saved = []
-        for m, scores in zip(members, emissions):
+        steps, states = len(packing.order), self.node.num_states
+        across = states <= NARROW and (steps >= MANY * (len(packing.starts) - 1)) != self.other
+        shape = (states, steps) if across else (steps, states)
+        kernels = recursion_across if across else recursion
+        chains = Filtered(members, first, packing, across, [])
+        for k, (m, scores) in enumerate(zip(members, emissions)):
             density, alpha = tile.array(self, f"density_{m}", *shape), tile.array(self, f"alpha_{m}", *shape)
-            top, scale = np.empty(shape[0]), np.empty(shape[0])
-            recursion.densities(scores, packing.order, density, top)
-            recursion.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale)
+            top, scale = np.empty(steps), np.empty(steps)
+            kernels.densities(scores, packing.order, density, top)
+            kernels.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale)
+            chains.saved.append((density, alpha, scale))
             with np.errstate(divide="ignore"):
                 logs = np.log(scale) + top
                 if self.node.terminal is not None:
-                    logs[packing.last] += np.log(alpha[packing.last] @ self.node.end)
+                    logs[packing.last] += np.log(chains.last(k) @ self.node.end)
             out[m, first:stop] += np.bincount(packing.sequence, logs, stop - first)
-            saved.append((density, alpha, scale))
-        return Chains(members, first, packing, saved)
+        return chains
 
-    def _backward(self, chains: Chains, weights: np.ndarray, to) -> None:
+    def _backward(self, chains: Filtered, weights: np.ndarray, to) -> None:
         """Posteriors times weights of what `_forward` ran, to `to` (states, steps) of each member; the chain's
         statistics are added up."""
-        packing = chains.packing
+        packing, kernels = chains.packing, recursion_across if chains.across else recursion
         for m, (density, alpha, scale), out in zip(chains.members, chains.saved, to):
             of = np.ascontiguousarray(weights[m, chains.first + packing.by_length])
-            recursion.backward(density, packing.starts, self.back[m], self.node.end, alpha, scale, of, self._pairs[m])
-            self._stats["initial"][m] += alpha[: len(of)].sum(axis=0)
-            recursion.spread(alpha, packing.order, out)
+            kernels.backward(density, packing.starts, self.back[m], self.node.end, alpha, scale, of, self._pairs[m])
+            starts = alpha[:, : len(of)].T if chains.across else alpha[: len(of)]
+            self._stats["initial"][m] += starts.sum(axis=0)
+            kernels.spread(alpha, packing.order, out)
 
     def score(self, tile: Tile):
         steps = self.steps(tile)
@@ -189,7 +204,7 @@ class HiddenMarkovBank(StepsBank):
             return (yield from self._score_chunks(tile, steps, steps.chunk, emissions))
         out = np.zeros((self.size, tile.n))
         own = [emissions[self._units(m)] for m in self.whole]
-        chains: list[Chains | StateColumns] = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
+        chains: list[Filtered | StateColumns] = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
         if len(self.cut) and self._by_states(steps.offsets):
             held = np.stack([emissions[self._units(m)] for m in self.cut])
             columns = StateColumns(held, steps.offsets, self.borders, self.shard, self.initial[self.cut],

@@ -24,7 +24,7 @@ def test_counted_is_planned(mpirun, ranks):
         d, m = map(int, shape.split("x"))
         assert len(of) == (10 if m > 1 and d * m <= 6 else 6)
     chains = [line for line in lines if line.startswith("sequences")]
-    assert len(chains) == {4: 36, 16: 8}[ranks]
+    assert len(chains) == {4: 34, 16: 8}[ranks]
 
 
 def test_a_heavy_m_step_is_shared(mpirun):
