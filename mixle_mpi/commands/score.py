@@ -29,7 +29,8 @@ def parser(speaks: bool) -> Parser:
                description="Log densities and posteriors of all rows under a saved model.", epilog=EPILOG)  # fmt: skip
     p.add_argument("model", metavar="MODEL_DIR", help="directory that fit or Node.save wrote")
     p.add_argument("data", metavar="DATA", 
-                   help="a file (.csv, .csv.gz, .npy, .npz, .parquet), a pattern in quotes, or a directory")
+                   help="a file (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, .jsonl.gz), a pattern in quotes, or a "
+                        "directory")
     p.add_argument("--out", required=True, metavar="FILE", help="the CSV file to write")
     p.add_argument("--path", metavar="PATH",
                    help="the mixture, or hidden Markov model, that is meant, by default the root")

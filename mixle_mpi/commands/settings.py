@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 DEMO = Path(__file__).parent.parent / "demo" / "penguins.toml"
-DATA = (".csv", ".csv.gz", ".npy", ".npz", ".parquet")
+DATA = (".csv", ".csv.gz", ".npy", ".npz", ".parquet", ".jsonl", ".jsonl.gz")
 TABLES = ("data", "model", "fit", "output")
 
 
@@ -110,8 +110,8 @@ def minutes(value) -> str | None:
 
 
 SETTINGS = (
-    Setting("data.path", places, None, "the data: a file (.csv, .csv.gz, .npy, .npz, "
-            ".parquet), a list, a pattern or a directory", "FILE", path=True),
+    Setting("data.path", places, None, "the data: a file (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, "
+            ".jsonl.gz), a list, a pattern or a directory", "FILE", path=True),
     Setting("data.weight", some_text, None, "the column of sample weights", "COLUMN"),
     Setting("fit.grid", grid, "auto", "data shards x model shards; auto is the fastest plan", "DxM"),
     Setting("fit.cut", text, None, "path of the nodes that are dealt over the model shards", "PATH"),

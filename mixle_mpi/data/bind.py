@@ -187,7 +187,7 @@ def _summaries(slots: Slots, table: Table, start: int, stop: int, steps: np.ndar
     local = {key: Summary(len(key.columns)) for key in slots.slots} | {WEIGHT: Summary(1)}
     tallies = {key: _Tally(local[key], key.columns[0]) for key in slots.slots if key.kind == "label"}
     single = {key for key in slots.slots if key.kind != "label"}
-    totals = {name: table.steps(name) if name else table.total for name in {key.sequence for key in slots.slots}}
+    totals = {k.sequence: table.steps(k.columns[0]) if k.sequence else table.total for k in slots.slots}
     for first, part in table.chunks(start, stop, slots.wants()):
         levels = levels_of(part, first, slots.slots)
         for level in levels.values():

@@ -200,4 +200,4 @@ def read_csv(paths, wants, world, *, delimiter=",", missing=DEFAULT, heads=None)
         parse(table, paths[part.file], heads[part.file].size, parsers[part.file], part)
 
     rows, files = agree_rows(world, lambda: held_rows(table, parts, read), paths)
-    return table.placed(heads[0].names, rows, files, world.rank)
+    return table.placed(heads[0].names, rows, files, world)

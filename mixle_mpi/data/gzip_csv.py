@@ -134,4 +134,4 @@ def read_gzip(paths, wants, world, *, delimiter=",", missing=DEFAULT, heads=None
 
     work = [Part(file, 0, sizes[file]) for file in files]
     rows, starts = agree_rows(world, lambda: held_rows(table, work, read), paths)
-    return table.placed(heads[0].names, rows, starts, world.rank)
+    return table.placed(heads[0].names, rows, starts, world)

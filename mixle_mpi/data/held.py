@@ -4,7 +4,9 @@ import bisect
 
 import numpy as np
 
-from mixle_mpi.data.table import DataError, Labels, Table, attempt, check_kinds, row_text, settle
+from mixle_mpi.contract.columns import label_key
+from mixle_mpi.data.ragged import Ragged, joined
+from mixle_mpi.data.table import SEQUENCE, DataError, Labels, Table, attempt, check_kinds, row_text, settle
 
 
 class HeldTable(Table):
@@ -23,15 +25,20 @@ class HeldTable(Table):
         self.starts = []  # row, from 0 on this rank, at which each piece starts
         self.released = 0  # number of pieces that are gone
         self.pieces = {name: [] for name in wants}  # arrays of numbers, or of codes
-        self.codes = {name: {} for name, kind in wants.items() if kind != "number"}
+        self.codes = {name: {} for name, kind in wants.items() if kind.removeprefix(SEQUENCE) != "number"}
         self.levels = {name: [] for name in self.codes}
+        self.step_counts = {name: 0 for name, kind in wants.items() if kind.startswith(SEQUENCE)}
 
     def append(self, columns):
-        """Add the rows of one piece, a dict of column name -> (n,) float64 or `Labels`."""
+        """Add the rows of one piece, a dict of column name -> (n,) float64, `Labels` or `Ragged`."""
         self.starts.append(self.rows)
         for name, column in columns.items():
             if isinstance(column, Labels):
                 column = self.recoded(name, column)
+            elif isinstance(column, Ragged):
+                self.step_counts[name] += int(column.offsets[-1])
+                if isinstance(column.values, Labels):
+                    column = Ragged(self.recoded(name, column.values), column.offsets)
             self.pieces[name].append(column)
         self.rows += len(column)
 
@@ -41,17 +48,27 @@ class HeldTable(Table):
         # One more place at the end, for the index -1 of what is missing.
         code = np.full(len(labels.levels) + 1, -1, np.int32)
         for i, level in enumerate(labels.levels):
-            code[i] = codes.setdefault(level, len(levels))
+            code[i] = codes.setdefault(label_key(level), len(levels))
             if code[i] == len(levels):
                 levels.append(level)
         return code[labels.codes]
 
-    def placed(self, names, rows, files, rank):
-        """This table, now that all ranks have read: `rows` by rank and `files` as `agree_rows` returns them."""
+    def placed(self, names, rows, files, world):
+        """This table, now that all ranks have read: `rows` by rank and `files` as `agree_rows` returns them.
+
+        Collective.
+        """
         self.names = tuple(names)
-        self.first, self.total = sum(rows[:rank]), sum(rows)
+        self.first, self.total = sum(rows[: world.rank]), sum(rows)
         self.files = files
+        if self.step_counts:
+            everyone = world.allgather(self.step_counts)
+            self.step_counts = {name: sum(counts[name] for counts in everyone) for name in self.step_counts}
         return self
+
+    def steps(self, name):
+        """See `Table.steps`."""
+        return self.step_counts[name]
 
     def check(self, wants):
         """See `Table.check`."""
@@ -70,9 +87,14 @@ class HeldTable(Table):
                 self.pieces[name][i][max(start - self.starts[i], 0) : stop - self.starts[i]]
                 for i in range(low, high)
             ]
-            values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            columns[name] = Labels(values, self.levels[name]) if name in self.levels else values
+            columns[name] = self.labelled(name, joined(parts))
         return columns
+
+    def labelled(self, name, values):
+        """The values of a column, codes as `Labels`, in sequences too."""
+        if isinstance(values, Ragged):
+            return Ragged(self.labelled(name, values.values), values.offsets)
+        return Labels(values, self.levels[name]) if name in self.levels else values
 
     def release(self, row):
         """See `Table.release`."""

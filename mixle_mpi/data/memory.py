@@ -52,11 +52,7 @@ class MemoryTable(Table):
                 part[name] = self.columns[name].read(own.start, own.stop, want, start)
                 continue
             column = self._converted[name, want]
-            if isinstance(column, Ragged):
-                offsets = column.offsets[own.start : own.stop + 1]
-                part[name] = Ragged(_some(column.values, slice(offsets[0], offsets[-1])), offsets - offsets[0])
-            else:
-                part[name] = _some(column, own)
+            part[name] = Labels(column.codes[own], column.levels) if isinstance(column, Labels) else column[own]
         return part
 
     def _convert(self, name: str, want: str) -> np.ndarray | Labels | Ragged:
@@ -79,10 +75,6 @@ class MemoryTable(Table):
 
     def close(self) -> None:
         self._converted.clear()
-
-
-def _some(column, rows: slice):
-    return Labels(column.codes[rows], column.levels) if isinstance(column, Labels) else column[rows]
 
 
 def _numbers(column: np.ndarray, where: Callable[[int], str]) -> np.ndarray:

@@ -59,6 +59,17 @@ def _parquet(paths: list[str], world) -> Opened:
     return _of_table(open_parquet(paths, world))
 
 
+def _json(paths: list[str], world, sequences: frozenset[str] = frozenset()) -> Opened:
+    from mixle_mpi.data.json_lines import open_json
+
+    lines = open_json(paths, world, sequences)
+    return Opened(lines.names, lines.read)
+
+
+def _json_gzip(paths: list[str], world, sequences: frozenset[str] = frozenset()) -> Opened:
+    return _json(paths, world, sequences)  # a kind of its own: files of both are not one table
+
+
 def _of_table(table: Table) -> Opened:
     """A table that is there before it is known which columns are wanted, the same on all ranks."""
 
@@ -76,10 +87,15 @@ READERS: dict[str, Callable[[list[str], Any], Opened]] = {
     ".npz": _npz,
     ".parquet": _parquet,
     ".pq": _parquet,
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".jsonl.gz": _json_gzip,
+    ".ndjson.gz": _json_gzip,
 }
 
 
-WITH_SEQUENCES = (".parquet", ".pq")
+JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+WITH_SEQUENCES = (".parquet", ".pq", *JSON)
 
 
 def is_path(data) -> bool:
@@ -116,7 +132,8 @@ def files_of(data) -> list[str]:
 def open_data(data, world, local: bool = False, sequences: frozenset[str] = frozenset()) -> Opened:
     """The columns of data, a path or something in memory, which may be the rows of this rank. Collective.
 
-    `sequences` names the columns of data in memory that hold a sequence in each row, see `columns_of`.
+    `sequences` names the columns of data in memory, or of JSON lines, that hold a sequence in each row, see
+    `columns_of`.
 
     Raises
     ------
@@ -133,7 +150,7 @@ def open_data(data, world, local: bool = False, sequences: frozenset[str] = froz
         return Opened(table.names, read)
     files = on_first(world, lambda: files_of(data))
     suffix = suffix_of(files[0], READERS)
-    opened = READERS[suffix](files, world)
+    opened = _json(files, world, sequences) if suffix in JSON else READERS[suffix](files, world)
     return opened if suffix in WITH_SEQUENCES else _without_sequences(opened, files[0], suffix)
 
 
@@ -144,7 +161,8 @@ def _without_sequences(opened: Opened, path: str, suffix: str) -> Opened:
         for name, want in wants.items():
             if want.startswith(SEQUENCE):
                 raise DataError(f"{path}: column {name!r} cannot hold sequences in a {suffix} file; "
-                                f"lists are read from {' and '.join(WITH_SEQUENCES)}")  # fmt: skip
+                                f"lists are read from {', '.join(WITH_SEQUENCES)} files; of one row a step, name the "
+                                "column that says which sequence it is of")  # fmt: skip
         return opened.read(wants)
 
     return Opened(opened.names, read)

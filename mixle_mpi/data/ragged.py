@@ -13,7 +13,7 @@ import numpy as np
 
 from mixle_mpi.contract.columns import LENGTH, SlotKey
 from mixle_mpi.contract.errors import DataError
-from mixle_mpi.data.table import SEQUENCE
+from mixle_mpi.data.table import SEQUENCE, Labels
 
 STEP_BITS = 32  # of a step's number, below those of its row
 
@@ -26,6 +26,26 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __getitem__(self, rows: slice) -> Ragged:
+        """Consecutive rows."""
+        start, stop, _ = rows.indices(len(self))
+        first, last = self.offsets[start], self.offsets[max(start, stop)]
+        own = slice(first, last)
+        values = self.values
+        values = Labels(values.codes[own], values.levels) if isinstance(values, Labels) else values[own]
+        return Ragged(values, self.offsets[start : max(start, stop) + 1] - first)
+
+
+def joined(parts: list) -> Any:
+    """Arrays, or `Ragged` of arrays, of consecutive rows as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate(parts)
+    lengths = [np.diff(part.offsets) for part in parts]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return Ragged(np.concatenate([part.values for part in parts]), offsets)
 
 
 def step_numbers(offsets: np.ndarray, first: int) -> np.ndarray:
@@ -63,6 +83,13 @@ class Level:
             return np.arange(self.first, self.first + self.n, dtype=np.int64)
         return step_numbers(self.offsets, self.first)
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Steps (rows,) int64 of each row. Raises TypeError at the level of rows."""
+        if self.offsets is None:
+            raise TypeError("rows have no steps")
+        return np.diff(self.offsets)
+
 
 def levels_of(part: dict[str, Any], first: int, keys: Iterable[SlotKey]) -> dict[str, Level]:
     """A chunk for each level that slots read: "" for rows, and sequences by name.
@@ -74,14 +101,13 @@ def levels_of(part: dict[str, Any], first: int, keys: Iterable[SlotKey]) -> dict
     flat = found[""].columns
     flat |= {name: column for name, column in part.items() if not isinstance(column, Ragged)}
     for key in keys:
-        for column in key.columns:
-            if column.endswith(LENGTH):
-                flat[column] = np.diff(part[column.removesuffix(LENGTH)].offsets).astype(np.float64)
-            elif key.sequence:
-                own = part[column]
-                level = found.setdefault(key.sequence, Level(first, n, own.offsets))
-                _check_lengths(level.offsets, own.offsets, first, key, column)
-                level.columns[column] = own.values
+        for column in key.columns if key.sequence else ():
+            own = part[column]
+            level = found.setdefault(key.sequence, Level(first, n, own.offsets))
+            _check_lengths(level.offsets, own.offsets, first, key, column)
+            level.columns[column] = own.values
+    for column in (column for key in keys for column in key.columns if column.endswith(LENGTH)):
+        flat[column] = found[column.removesuffix(LENGTH)].lengths.astype(np.float64)
     return found
 
 

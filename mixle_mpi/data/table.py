@@ -73,7 +73,7 @@ def places(path, names, wants):
 
 def check_kinds(wants):
     """Raise ValueError unless `wants` has columns and known kinds only."""
-    if not wants or not set(wants.values()) <= set(KINDS):
+    if not wants or not {kind.removeprefix(SEQUENCE) for kind in wants.values()} <= set(KINDS):
         raise ValueError(f"wants is {wants}; one column or more is needed, each of {KINDS}")
 
 
