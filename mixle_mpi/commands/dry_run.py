@@ -39,7 +39,7 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     if "cut" in asked:
         check_cut(model, asked["cut"])
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
-    found = read(path, model, world, weights=data.get("weight"), warn=True)
+    found = read(path, model, world, weights=data.get("weight"), sequence=data.get("sequence"), warn=True)
     shape, rows = parse_grid(asked["grid"]), max(found.total, 1)
     given = observed(found.model, rows)
     if shape is not None and asked["tune"]:

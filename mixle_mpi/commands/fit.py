@@ -54,9 +54,9 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("run_file", nargs="?", metavar="RUN.toml")
     p.add_argument("--demo", action="store_true", help="the packaged example, with no file at all")
     flags = {
-        "--data": "data.path", "--weight": "data.weight", "--out": "output.dir", "--grid": "fit.grid",
-        "--cut": "fit.cut", "--tune": "fit.tune", "--max-iter": "fit.max_iter", "--tol": "fit.tol",
-        "--init": "fit.init", "--seed": "fit.seed", "--starts": "fit.starts",
+        "--data": "data.path", "--weight": "data.weight", "--sequence": "data.sequence", "--out": "output.dir",
+        "--grid": "fit.grid", "--cut": "fit.cut", "--tune": "fit.tune", "--max-iter": "fit.max_iter",
+        "--tol": "fit.tol", "--init": "fit.init", "--seed": "fit.seed", "--starts": "fit.starts",
         "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
         "--max-time": "fit.max_time", "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every",
         "--every": "output.every", "--quiet": "output.quiet",
@@ -259,9 +259,10 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
     if asked["backend"] == "mpi" and world.size == 1:
         world = mpi_world()
     return fit_on_ranks(
-        path, model, world, shape=shape, weights=data.get("weight"), cut=asked.get("cut"), tune=asked["tune"],
-        max_iter=asked["max_iter"], tol=tolerance(asked), starts=asked["starts"], init=asked["init"],
-        seed=asked["seed"], impossible=asked["impossible"], callback=callback, watch=watch, clock=clock, told=told,
+        path, model, world, shape=shape, weights=data.get("weight"), sequence=data.get("sequence"),
+        cut=asked.get("cut"), tune=asked["tune"], max_iter=asked["max_iter"], tol=tolerance(asked),
+        starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
+        callback=callback, watch=watch, clock=clock, told=told,
     )  # fmt: skip
 
 

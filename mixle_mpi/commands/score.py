@@ -37,6 +37,8 @@ def parser(speaks: bool) -> Parser:
     what = p.add_mutually_exclusive_group()
     what.add_argument("--steps", action="store_true", help="write the states of all steps of a hidden Markov model")
     what.add_argument("--forecast", action="store_true", help="write the states of the next step of each sequence")
+    p.add_argument("--sequence", metavar="COLUMN",
+                   help="one row of DATA is one step: the column that says of which sequence; written are sequences")
     p.add_argument("--quiet", action="store_true", help="print warnings and errors only")
     p.add_argument("--overwrite", action="store_true", help="replace FILE")
     return p
@@ -64,7 +66,8 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     on_first(world, lambda: check_output(out, options.overwrite))
     model = together(world, lambda: load(options.model))
     with mpi_grid(world.size, 1) if world.size > 1 else serial_grid() as grid:
-        executor, total = executor_for(model, options.data, grid, divide=not (options.steps or options.forecast))
+        whole = options.steps or options.forecast
+        executor, total = executor_for(model, options.data, grid, sequence=options.sequence, divide=not whole)
         warm(executor)
         mixture = chain = None
         if options.steps or options.forecast:

@@ -113,6 +113,7 @@ SETTINGS = (
     Setting("data.path", places, None, "the data: a file (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, "
             ".jsonl.gz), a list, a pattern or a directory", "FILE", path=True),
     Setting("data.weight", some_text, None, "the column of sample weights", "COLUMN"),
+    Setting("data.sequence", some_text, None, "one row is one step: the column that says of which sequence", "COLUMN"),
     Setting("fit.grid", grid, "auto", "data shards x model shards; auto is the fastest plan", "DxM"),
     Setting("fit.cut", text, None, "path of the nodes that are dealt over the model shards", "PATH"),
     Setting("fit.tune", yes_or_no, False, "measure the best few plans, a second each, and take the fastest"),

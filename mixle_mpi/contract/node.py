@@ -132,6 +132,9 @@ class Node:
     def log_density(self, data, **options) -> np.ndarray:
         """Log density (n,) of each row in nats. Missing cells of Optional columns add nothing.
 
+        Here and below `sequence="patient"` names the column that says of which sequence a row is, where data have one
+        row a step, as in `optimize`.
+
         Raises ValueError when a parameter is absent or the data do not fit the model.
         """
         from mixle_mpi.execution.evaluate import log_density

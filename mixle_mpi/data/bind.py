@@ -244,7 +244,7 @@ def _add_together(summary: Summary, keys: tuple[SlotKey, ...], level: Level) -> 
 
 
 def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, table: Table) -> None:
-    """Refuse rows that cannot be used. With `strict` (a fit) also those that no leaf can explain.
+    """Refuse rows that cannot be used. With `strict` (a fit) also those that no leaf can explain. Collective.
 
     Raises DataError that names the first row, its column and value, and the counts by column.
     """
@@ -278,8 +278,7 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
     for other, _, _ in problems:
         counts[other.column] = counts.get(other.column, 0) + other.count
     many = ", ".join(f"{c}: {n}" for c, n in sorted(counts.items()))
-    where = table.where(row, "the first is 0") + (f", step {step}" if step >= 0 else "")
-    raise DataError(f"{where}, column {fault.column!r}: {value} {text}; "
+    raise DataError(f"{table.place(row, step, 'the first is 0')}, column {fault.column!r}: {value} {text}; "
                     f"rows refused by column: {many}")  # fmt: skip
 
 

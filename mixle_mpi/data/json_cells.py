@@ -260,9 +260,9 @@ def taken(tree, array, offsets, found):
             raise Unfit from None
         found[name] = flat if offsets is None else Ragged(flat, offsets)
         return
-    for (form, part), below in tree.items():
+    for number, ((form, part), below) in enumerate(tree.items()):
         if form == "key":
-            taken(below, compute.struct_field(array, part), offsets, found)
+            taken(below, compute.struct_field(array, number), offsets, found)  # names may look like paths
         elif array.null_count:
             raise Unfit
         elif form == STEPS:

@@ -58,13 +58,14 @@ def json_head(path, sequences):
         size *= 4
         if size > ROW_LIMIT:
             raise DataError(f"{row_text(path, 0)} is longer than {ROW_LIMIT} bytes")
-    rows = []
+    rows, kind = [], None
     for number, line in enumerate(lines):
         try:
-            rows.append(row_of(line, type(rows[0]) if rows else None))
+            rows.append(row_of(line, kind))
         except Fault as fault:
             raise DataError(f"{row_text(path, number)}{fault.text}") from fault
-    return Head(columns_of_rows(rows, sequences), type(rows[0]) if rows else None, body, whole)
+        kind = dict if isinstance(rows[0], dict) else list
+    return Head(columns_of_rows(rows, sequences), kind, body, whole)
 
 
 def beginning(path, size):

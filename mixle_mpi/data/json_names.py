@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 def columns_of_rows(rows, sequences):
-    """The list of `Column` of rows, which are objects, or arrays; rows of another kind than the first do not count.
+    """The list of `Column` of rows, which are all objects, or all arrays.
 
     Parameters
     ----------
@@ -36,7 +36,6 @@ def columns_of_rows(rows, sequences):
     sequences : names of the columns that hold sequences, "" where rows are sequences themselves, see `columns_of`
     """
     first = rows[0] if rows else None
-    rows = [row for row in rows if isinstance(row, type(first))]
     if isinstance(first, list) and "" in sequences:
         return steps_columns("", (), rows)
     if isinstance(first, list) and not sequences:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.contract.errors import DataError
+from mixle_mpi.contract.errors import DataError, nearest
 from mixle_mpi.data.files import expanded, paths_of, suffix_of
 from mixle_mpi.data.memory import MemoryTable, columns_of
 from mixle_mpi.data.ragged import Ragged
@@ -129,17 +129,21 @@ def files_of(data) -> list[str]:
     return files
 
 
-def open_data(data, world, local: bool = False, sequences: frozenset[str] = frozenset()) -> Opened:
+def open_data(
+    data, world, local: bool = False, sequences: frozenset[str] = frozenset(), sequence: str | None = None
+) -> Opened:
     """The columns of data, a path or something in memory, which may be the rows of this rank. Collective.
 
     `sequences` names the columns of data in memory, or of JSON lines, that hold a sequence in each row, see
-    `columns_of`.
+    `columns_of`. Where data have one row a step, `sequence` names the column that says of which sequence it is.
 
     Raises
     ------
     DataError, OSError
         On all ranks, when the kind of file or object is not known or it cannot be opened.
     """
+    if sequence is not None:
+        return _long(open_data(data, world, local), sequence, world)
     if not is_path(data):
         table = table_in_memory(data, world, local, sequences)
 
@@ -166,6 +170,20 @@ def _without_sequences(opened: Opened, path: str, suffix: str) -> Opened:
         return opened.read(wants)
 
     return Opened(opened.names, read)
+
+
+def _long(opened: Opened, sequence: str, world) -> Opened:
+    """Data with one row a step as sequences; the column that tells them apart is none of theirs."""
+    if sequence not in opened.names:
+        raise DataError(f"sequence: no column {sequence!r}; {nearest(str(sequence), opened.names)}")
+    names = tuple(name for name in opened.names if name != sequence)
+
+    def read(wants):
+        from mixle_mpi.data.long import read_long
+
+        return read_long(opened.read, sequence, wants, world)
+
+    return Opened(names, read)
 
 
 def table_in_memory(data, world, local: bool, sequences: frozenset[str] = frozenset()) -> MemoryTable:

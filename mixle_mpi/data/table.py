@@ -106,6 +106,11 @@ class Table:
         path, first = self.files[bisect.bisect_right(self.files, row, key=lambda file: file[1]) - 1]
         return row_text(path, row - first, row if len(self.files) > 1 else None, note)
 
+    def place(self, row, step, note=""):
+        """How messages that all ranks raise name a global row, or a step of it where that is not negative; `note`
+        follows in brackets. Collective."""
+        return self.where(row, note) + (f", step {step}" if step >= 0 else "")
+
     def steps(self, name):
         """How many steps the sequences in a column have over all ranks."""
         raise TypeError(f"{type(self).__name__} has no column of sequences")

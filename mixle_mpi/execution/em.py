@@ -51,6 +51,7 @@ def optimize(
     init: str = "auto",
     seed: int = 0,
     weights=None,
+    sequence: str | None = None,
     impossible: str = "error",
     rows: str = "replicated",
     callback: Callback | None = None,
@@ -81,6 +82,8 @@ def optimize(
     init : "kmeans++" on the numeric columns, "random", or "auto": the first where there are any
     seed : int; the start depends on it and on nothing else
     weights : (n,) sample weights >= 0, or the name of a column with them; weight 2 is the row twice
+    sequence : name of the column that says of which sequence a row is, where data have one row a step; the rows of a
+        sequence follow each other, and columns that the model reads beside sequences are constant in each
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
     callback : called after each pass on every rank, with an `Iteration`
@@ -114,7 +117,8 @@ def optimize(
     def run(ranks: Axis, ready: Grid | None = None) -> Result:
         return fit_on_ranks(
             data, model, ranks, shape=shape, ready=ready, cut=cut, tune=tune, max_iter=max_iter, tol=tol,
-            starts=starts, init=init, seed=seed, weights=weights, impossible=impossible, local=rows == "local",
+            starts=starts, init=init, seed=seed, weights=weights, sequence=sequence, impossible=impossible,
+            local=rows == "local",
             callback=callback if ready is None or ranks.rank == 0 else None,
             watch=watch_of(checkpoint, checkpoint_every, resume, max_time),
         )  # fmt: skip
@@ -175,13 +179,14 @@ def watch_of(checkpoint, every, resume, max_time) -> Checkpoints | None:
 
 
 def fit(
-    data, estimator: Node, grid: Grid, *, cut=None, weights=None, local=False, clock: Clock | None = None, **options,
+    data, estimator: Node, grid: Grid, *, cut=None, weights=None, sequence=None, local=False,
+    clock: Clock | None = None, **options,
 ) -> Result:  # fmt: skip
     """`optimize` on a grid that exists, every border even. Collective; the other options are those of `fit_loaded`."""
     clock = Clock() if clock is None else clock
     clock.watch(grid)
     cut = chosen_cut(estimator, grid.shape, cut)
-    loaded = load(data, estimator, grid, local=local, weights=weights, warn=True)
+    loaded = load(data, estimator, grid, local=local, weights=weights, sequence=sequence, warn=True)
     clock.lap("read")
     return fit_loaded(loaded, estimator, grid, clock, cut=cut, **options)
 
@@ -249,8 +254,9 @@ def fit_loaded(
 
 def fit_on_ranks(
     data, estimator: Node, world: Axis, *, shape: tuple[int, int] | None = None, ready: Grid | None = None, cut=None,
-    tune: bool = False, weights=None, local=False, watch: Watch | None = None, clock: Clock | None = None,
-    told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0, impossible="error", **options,
+    tune: bool = False, weights=None, sequence=None, local=False, watch: Watch | None = None,
+    clock: Clock | None = None, told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0,
+    impossible="error", **options,
 ) -> Result:  # fmt: skip
     """`optimize` on all ranks of a group, of which the grid may leave some idle; the result is the same on each.
 
@@ -265,7 +271,7 @@ def fit_on_ranks(
     clock = Clock() if clock is None else clock
     everyone = Grid(world, Alone(), Alone())
     clock.watch(everyone)
-    found = read(data, estimator, world, local=local, weights=weights, warn=True)
+    found = read(data, estimator, world, local=local, weights=weights, sequence=sequence, warn=True)
     clock.lap("read")
     kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
     clock.resident = resident_bytes()

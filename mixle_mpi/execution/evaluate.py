@@ -19,14 +19,14 @@ from mixle_mpi.models.mixture import MixtureBank
 
 
 def executor_for(model: Node, data, grid: Grid, cut: str | None = None, local: bool = False,
-                 divide: bool = True) -> tuple[Executor, int]:  # fmt: skip
+                 sequence: str | None = None, divide: bool = True) -> tuple[Executor, int]:  # fmt: skip
     """An executor of a model with parameters over data, and the number of rows. Collective.
 
-    Without `divide` each rank has its sequences whole, however few there are.
+    `local` and `sequence` are those of `read`. Without `divide` each rank has its sequences whole, however few there are.
 
     Raises ModelError when a parameter is absent.
     """
-    loaded = load(data, model, grid, strict=False, local=local, divide=divide)
+    loaded = load(data, model, grid, divide=divide, strict=False, local=local, sequence=sequence)
     executor = Executor(loaded.model, loaded.rows, grid, cut)
     state = state_of(model)
     if state is not None and executor.cut is None:

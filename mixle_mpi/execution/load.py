@@ -63,33 +63,32 @@ class Loaded:
     weights: np.ndarray | None
 
 
-def load(
-    data, model: Node, grid: Grid, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False,
-    divide: bool = True,
-) -> Loaded:  # fmt: skip
-    """Place, summarise, bind, encode and deal out the rows. Collective; see `read` and `deal`."""
-    found = read(data, model, grid.world, strict=strict, local=local, weights=weights, warn=warn)
+def load(data, model: Node, grid: Grid, *, divide: bool = True, **options) -> Loaded:
+    """Place, summarise, bind, encode and deal out the rows. Collective; see `read`, for options too, and `deal`."""
+    found = read(data, model, grid.world, **options)
     coords: Coords = [divmod(rank, grid.shape[1]) for rank in range(grid.world.size)]
     return deal(found, grid.world, coords, grid.shape[0], divide=divide)
 
 
 def read(
-    data, model: Node, world: Axis, *, strict: bool = True, local: bool = False, weights=None, warn: bool = False
-) -> Read:
+    data, model: Node, world: Axis, *, strict: bool = True, local: bool = False, weights=None,
+    sequence: str | None = None, warn: bool = False,
+) -> Read:  # fmt: skip
     """Place, summarise and bind: all that there is to know before a grid is chosen. Collective.
 
     `strict`, for a fit, centres numbers and refuses rows outside the support of the only leaf that reads
     them; without it rows are only scored. `local` says that each
     rank brings its own rows of data in memory. `weights` are the sample weights (n,), or the name of a column
-    of the data that holds them; the model does not see that column.
+    of the data that holds them; the model does not see that column. `sequence` names the column that says of which
+    sequence a row is, where data have one row a step; the model does not see it either, and rows are sequences.
 
     Raises
     ------
     ValueError, OSError
         The same on all ranks: data that do not fit the model, with row, column and value.
     """
-    opened = open_data(data, world, local, sequences_of(model))
-    if not opened.names:
+    opened = open_data(data, world, local, sequences_of(model), sequence)
+    if not opened.names and sequence is None:
         opened = without_rows(model.width or 0)
     named = isinstance(weights, str)
     if named and weights not in opened.names:

@@ -291,3 +291,46 @@ def test_a_file_stop_from_before_does_not_end_the_run(tmp_path, capsys):
     assert main(["--demo", "--max-iter", "3", "--out", "out"]) == 0
     assert "out/STOP was there before the run began and is removed" in capsys.readouterr().out
     assert not (tmp_path / "out/STOP").exists()
+
+
+def test_sequences_in_rows_of_steps_and_in_json_lines_are_one_fit(tmp_path, mpirun, capsys):
+    """Under mpirun, with a sequence on both ranks; scored as they were fitted; what is out of order is exit code 2."""
+    rng = np.random.default_rng(0)
+    rows = [{"patient": f"p{i}", "pulse": rng.normal(60 + 30 * (i % 2), 5.0, n).tolist()}
+            for i, n in enumerate([3, 40, 1, 7, 5, 9])]  # fmt: skip
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    steps = [f"{row['patient']},{x!r}\n" for row in rows for x in row["pulse"]]
+    (tmp_path / "steps.csv").write_text("patient,pulse\n" + "".join(steps))
+    model = """[model]
+type = "record"
+[model.fields.pulse]
+type = "hidden_markov"
+states = 2
+emission = { type = "gaussian" }
+[fit]
+max_iter = 5
+tol = "none"
+grid = "2x1"
+"""
+    (tmp_path / "steps.toml").write_text(f'[data]\npath = "steps.csv"\nsequence = "patient"\n{model}')
+    (tmp_path / "rows.toml").write_text(f'[data]\npath = "rows.jsonl"\n{model}')
+    for name in ("steps", "rows"):
+        run = mpirun(2, ["-m", "mixle_mpi.fit", f"{name}.toml", "--out", name], cwd=tmp_path)
+        assert run.code == 0, run.err
+    one, other = result(tmp_path / "steps"), result(tmp_path / "rows")
+    assert one["n_rows"] == other["n_rows"] == 6 and one["grid"] == other["grid"] == [2, 1]
+    np.testing.assert_allclose(one["history"], other["history"], rtol=1e-12)
+    run = mpirun(2, ["-m", "mixle_mpi.score", "steps", "steps.csv", "--sequence", "patient", "--out", "s.csv"],
+                 cwd=tmp_path)  # fmt: skip
+    assert run.code == 0, run.err
+    found = [float(line.split(",")[1]) for line in (tmp_path / "s.csv").read_text().splitlines()[1:]]
+    np.testing.assert_allclose(found, load(tmp_path / "steps").log_density(tmp_path / "rows.jsonl"), rtol=1e-12)
+    assert sum(found) == pytest.approx(one["log_likelihood"], rel=1e-10)
+    (tmp_path / "steps.csv").write_text("patient,pulse\n" + "".join([*steps, steps[0]]))
+    capsys.readouterr()
+    for more in ([], ["--dry-run"]):
+        assert main(["steps.toml", "--out", "x", "-o", "fit.grid=1x1", *more]) == 2
+        printed = capsys.readouterr()
+        assert "steps.csv: row 65 (the first is 0), column 'patient': 'p0' comes back" in printed.err
+    assert main(["rows.toml", "--sequence", "patient", "--out", "x", "-o", "fit.grid=1x1", "--data", "steps.csv"]) == 2
+    assert "'p0' comes back after other values" in capsys.readouterr().err

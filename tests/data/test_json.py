@@ -374,3 +374,16 @@ def test_the_length_is_modelled_beside_columns_that_nobody_reads(tmp_path):
     expected = Sequence(Gaussian(1.0, 1.0), Poisson(1.0)).log_density([[0.5, 1.5], []])
     for data in (rows, path, tmp_path / "t.parquet"):
         np.testing.assert_array_equal(model.log_density(data), expected)
+
+
+def test_keys_are_any_texts(tmp_path):
+    """Those that look like paths too; one that comes twice matters where it is read."""
+    names = ["", ".a", "[0]", "a.b", "x y", "ü", "a"]
+    path = write(tmp_path / "t.jsonl", ['{"b": 1, "b": 2}', *({name: i for name in names} for i in range(3))])
+    for size in (1, 2):
+        found = read_all(path, dict.fromkeys(names, "number"), size)
+        assert found == {name: [None, 0, 1, 2] for name in names}
+    assert "row 0, column 'b': the key 'b' comes twice" in refused(path, {"b": "number"}, 2)
+    write(path, [{"v": [{".": 1, "[1]": {"..": 2}}]}])
+    found = sequences_in(path, {"v..": "sequence of number", "v.[1]...": "sequence of number"}, 1, frozenset("v"))
+    assert found == {"v..": [[1]], "v.[1]...": [[2]]}
