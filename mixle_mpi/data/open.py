@@ -165,8 +165,8 @@ def _without_sequences(opened: Opened, path: str, suffix: str) -> Opened:
         for name, want in wants.items():
             if want.startswith(SEQUENCE):
                 raise DataError(f"{path}: column {name!r} cannot hold sequences in a {suffix} file; "
-                                f"lists are read from {', '.join(WITH_SEQUENCES)} files; of one row a step, name the "
-                                "column that says which sequence it is of")  # fmt: skip
+                                f"lists are read from {', '.join(WITH_SEQUENCES)} files; where a row is one step, "
+                                "`sequence` names the column that says of which sequence")  # fmt: skip
         return opened.read(wants)
 
     return Opened(opened.names, read)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mixle_mpi import Gaussian, Mixture, Record, load, optimize
+from mixle_mpi.commands import score
 from mixle_mpi.commands.fit import main
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.report.lines import start_lines, warn_crowded
@@ -326,8 +327,10 @@ grid = "2x1"
     found = [float(line.split(",")[1]) for line in (tmp_path / "s.csv").read_text().splitlines()[1:]]
     np.testing.assert_allclose(found, load(tmp_path / "steps").log_density(tmp_path / "rows.jsonl"), rtol=1e-12)
     assert sum(found) == pytest.approx(one["log_likelihood"], rel=1e-10)
-    (tmp_path / "steps.csv").write_text("patient,pulse\n" + "".join([*steps, steps[0]]))
     capsys.readouterr()
+    assert score.main(["steps", "steps.csv", "--sequence", "patien", "--out", "x.csv"]) == 2
+    assert "sequence: no column 'patien'; did you mean 'patient'" in capsys.readouterr().err
+    (tmp_path / "steps.csv").write_text("patient,pulse\n" + "".join([*steps, steps[0]]))
     for more in ([], ["--dry-run"]):
         assert main(["steps.toml", "--out", "x", "-o", "fit.grid=1x1", *more]) == 2
         printed = capsys.readouterr()

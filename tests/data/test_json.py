@@ -387,3 +387,13 @@ def test_keys_are_any_texts(tmp_path):
     write(path, [{"v": [{".": 1, "[1]": {"..": 2}}]}])
     found = sequences_in(path, {"v..": "sequence of number", "v.[1]...": "sequence of number"}, 1, frozenset("v"))
     assert found == {"v..": [[1]], "v.[1]...": [[2]]}
+
+
+def test_ragged_sequences_d03(tmp_path):
+    emissions = [Categorical(levels=[0, 1], probabilities=p) for p in ([0.9, 0.1], [0.3, 0.7])]
+    model = HiddenMarkov(emissions, initial=[0.6, 0.4], transition=[[0.7, 0.3], [0.2, 0.8]])
+    path = write(tmp_path / "t.jsonl", [[0, 1, 1], [], [1], [0, 0]])
+    for size in (1, 3, 7):
+        found = run_on_threads(size, 1, lambda grid: fit(path, model, grid, max_iter=1, tol=None))[0]
+        assert found.history[0] == pytest.approx(-4.055740656, abs=1e-9)
+        np.testing.assert_allclose(found.model.initial, [0.57331172, 0.42668828], atol=1e-8)

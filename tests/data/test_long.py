@@ -360,7 +360,7 @@ def test_data_that_are_refused(tmp_path):
         optimize(columns, Record(patient=Sequence(Categorical())), sequence="patient")
     with pytest.raises(ModelError, match="column 'age' is read as number and as sequence of number"):
         optimize(columns, Record(age=Gaussian(), more=Sequence(Record(age=Gaussian()))), sequence="patient")
-    with pytest.raises(DataError, match=r"t.csv: column '\w+' cannot hold sequences in a .csv file.*one row a step"):
+    with pytest.raises(DataError, match=r"t.csv: column '\w+' cannot hold sequences in a .csv file.*`sequence` names"):
         optimize(write(tmp_path / "t.csv", columns), MODEL)
     with pytest.raises(DataError, match="there is nothing to fit: 0 rows"):
         optimize({name: [] for name in columns}, MODEL, sequence="patient")
