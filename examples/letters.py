@@ -2,8 +2,8 @@
 
 The states are told nothing of vowels and consonants, and find them: the printed tables show the letters that each state
 writes. The text is the Declaration of Independence of the United States (1776, in the public domain), abridged; every
-paragraph is a sequence of small letters, with "_" between words. `letters.jsonl`, which `letters.toml` reads, is written
-beside it: a line for each paragraph.
+paragraph is a sequence of small letters, with "_" between words. `letters.jsonl`, which `letters.toml` reads, is
+written beside it: a line for each paragraph.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def table(model: HiddenMarkov) -> list[str]:
         p = dict(zip(emission.levels, emission.probabilities))
         letters = sorted((letter for letter in p if p[letter] >= SHOWN), key=lambda letter: -p[letter])
         vowels = sum(p.get(v, 0.0) for v in VOWELS)
-        lines.append(f"  state {state}: {100 * vowels:3.0f} % vowels, {100 * p['_']:3.0f} % spaces; then "
-                     + ", ".join(f"{k} {100 * row[k]:.0f} %" for k in np.argsort(-row)[:3] if row[k] >= 0.05))  # fmt: skip
+        then = ", ".join(f"{k} {100 * row[k]:.0f} %" for k in np.argsort(-row)[:3] if row[k] >= 0.05)
+        lines.append(f"  state {state}: {100 * vowels:3.0f} % vowels, {100 * p['_']:3.0f} % spaces; then {then}")
         lines.append("    " + "  ".join(f"{letter} {100 * p[letter]:.0f}" for letter in letters))
     return lines
 

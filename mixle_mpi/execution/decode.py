@@ -47,8 +47,8 @@ def states_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Til
     executor._drive([executor.bank.score(tile)], Pass())
     states = slice(member * bank.node.num_states, (member + 1) * bank.node.num_states)
     found = captured(executor, bank, tile)[1][states].T.copy()
-    found[found.sum(axis=1) == 0] = np.nan
-    return found
+    total = found.sum(axis=1, keepdims=True)
+    return np.divide(found, total, out=np.full_like(found, np.nan), where=total > 0)
 
 
 def path_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:

@@ -22,7 +22,7 @@ def executor_for(model: Node, data, grid: Grid, cut: str | None = None, local: b
                  sequence: str | None = None, divide: bool = True) -> tuple[Executor, int]:  # fmt: skip
     """An executor of a model with parameters over data, and the number of rows. Collective.
 
-    `local` and `sequence` are those of `read`. Without `divide` each rank has its sequences whole, however few there are.
+    `local` and `sequence` are those of `read`. Without `divide` each rank has whole sequences, however few.
 
     Raises ModelError when a parameter is absent.
     """

@@ -62,8 +62,8 @@ def run(name: str, x: np.ndarray, model: HiddenMarkov, shapes: list[tuple[int, i
                 good = gap < 1e-12 and apart < 1e-8 and exact
                 failures += not good
                 print(f"{'same' if good else 'DIFFERENT'} {name} {shape[0]}x{shape[1]}: log likelihood {gap:.1e}, "
-                      f"parameters {apart:.1e}; states x steps of each rank in {passes} passes {own}, planned {shares} a pass, steps repaired {again}",
-                      flush=True)  # fmt: skip
+                      f"parameters {apart:.1e}; states x steps of each rank in {passes} passes {own}, "
+                      f"planned {shares} a pass, steps repaired {again}", flush=True)  # fmt: skip
             group.Free()
         all_arrive(None)  # ranks outside the grid wait without taking a core
     return failures
