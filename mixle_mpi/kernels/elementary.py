@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -17,11 +15,12 @@ LOG_ZERO = -1e300  # how log 0 is stored, so that 0 * log 0 = 0 in a product
 def exp_nonpositive(x):
     """exp(x) for x <= 0, relative error 1e-14; 0 below -708. -inf is allowed, NaN is not.
 
-    Range reduction by ln 2 in two parts, a polynomial of degree 11 on [-ln2/2, ln2/2], and the exponent
-    added in the integer view; a loop over this vectorises.
+    Range reduction by ln 2 in two parts, a polynomial of degree 11 on [-ln2/2, ln2/2], and the exponent shifted
+    into its place in the integer view, where adding 2^52 has put it: a loop over this vectorises, as one that converts
+    floats to integers does not on every processor.
     """
     y = max(x, -709.0)
-    k = math.floor(y * 1.4426950408889634 + 0.5)
+    k = np.floor(y * 1.4426950408889634 + 0.5)
     r = y - k * 0.693147180369123816490
     r = r - k * 1.90821492927058770002e-10
     p = 2.505210838544172e-08
@@ -36,5 +35,5 @@ def exp_nonpositive(x):
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    power = np.int64((np.int64(k) + 1023) << 52).view(np.float64)
+    power = np.int64(np.float64(k + (4503599627370496.0 + 1023.0)).view(np.int64) << 52).view(np.float64)
     return p * power if x > -708.0 else 0.0

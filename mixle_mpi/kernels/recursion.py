@@ -15,55 +15,72 @@ from numba import njit
 
 from mixle_mpi.kernels.elementary import FAST, IMPOSSIBLE, exp_nonpositive
 
-WIDE = 24  # states; more, and as many sequences at a time, are multiplied by BLAS
-MANY = 4
+BLOCK = 32  # steps that are turned over at a time
+WIDE, MANY = 7, 12  # states, and sequences at a time, from which BLAS multiplies them faster
 
 
 @njit(cache=True)
-def pack(offsets, by_length, starts, order, sequence):
-    """Place among the steps of each packed row, order (steps,), and whose it is, sequence (steps,), both int64.
+def pack(offsets, by_length, starts, order, place, sequence):
+    """Number among the steps of each packed row, order (steps,), the packed row of each step, place (steps,), and whose
+    each packed row is, sequence (steps,), all int64.
 
     offsets (sequences + 1,); by_length those with steps, longest first; starts (times + 1,).
     """
     for t in range(len(starts) - 1):
         first = starts[t]
         for i in range(starts[t + 1] - first):
-            order[first + i] = offsets[by_length[i]] + t
+            step = offsets[by_length[i]] + t
+            order[first + i] = step
+            place[step] = first + i
             sequence[first + i] = by_length[i]
 
 
 @njit(cache=True, fastmath=FAST)
-def densities(scores, order, out, top):
-    """out[p, s] = exp(scores[s, order[p]] - top[p]), top[p] the largest over states, -inf where all are impossible.
+def densities(scores, place, out, top):
+    """out[place[q], s] = exp(scores[s, q] - top[place[q]]), where top is the largest over states, -inf where all are
+    impossible.
 
-    scores (states, n), order (steps,) int64, out (steps, states), top (steps,).
+    scores (states, steps), place (steps,) int64, out (steps, states), top (steps,). Some steps at a time are read
+    along the rows of scores, and turned over in the cache.
     """
-    states = len(scores)
-    for p in range(len(order)):
-        q = order[p]
-        most = -np.inf
+    states, n = scores.shape
+    block, most = np.empty((states, BLOCK)), np.empty(BLOCK)
+    for first in range(0, n, BLOCK):
+        m = min(BLOCK, n - first)
+        most[:] = -np.inf
         for s in range(states):
-            value = scores[s, q]
-            out[p, s] = value
-            most = max(most, value)
-        shift = most if most > IMPOSSIBLE else np.inf
-        top[p] = most if most > IMPOSSIBLE else -np.inf
+            own = scores[s, first : first + m]
+            for j in range(m):
+                most[j] = max(most[j], own[j])
+        for j in range(m):
+            top[place[first + j]] = most[j] if most[j] > IMPOSSIBLE else -np.inf
+            most[j] = most[j] if most[j] > IMPOSSIBLE else np.inf
         for s in range(states):
-            out[p, s] = exp_nonpositive(out[p, s] - shift)
+            own, row = scores[s, first : first + m], block[s]
+            for j in range(m):
+                row[j] = exp_nonpositive(own[j] - most[j])
+        for j in range(m):
+            row = out[place[first + j]]
+            for s in range(states):
+                row[s] = block[s, j]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(inline="always")  # as a call for each step it would take twice as long
 def add_product(row, matrix, out):
     """out (k,) += row (s,) @ matrix (s, k)."""
     s, k = matrix.shape
-    for i in range(0, s - 3, 4):
+    i = 0
+    while i + 3 < s:
         a, b, c, d = row[i], row[i + 1], row[i + 2], row[i + 3]
+        of_a, of_b, of_c, of_d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
         for j in range(k):
-            out[j] += a * matrix[i, j] + b * matrix[i + 1, j] + c * matrix[i + 2, j] + d * matrix[i + 3, j]
-    for i in range(s - s % 4, s):
-        a = row[i]
+            out[j] += a * of_a[j] + b * of_b[j] + c * of_c[j] + d * of_d[j]
+        i += 4
+    while i < s:
+        a, of_a = row[i], matrix[i]
         for j in range(k):
-            out[j] += a * matrix[i, j]
+            out[j] += a * of_a[j]
+        i += 1
 
 
 @njit(cache=True, fastmath=FAST)
@@ -99,12 +116,13 @@ def forward(density, starts, initial, transition, alpha, scale):
 
 
 @njit(cache=True, fastmath=FAST)
-def backward(density, starts, back, end, alpha, scale, weights, expected):
-    """Posteriors times weights, in place of alpha, from what `forward` left; expected transitions are added up.
+def backward(density, starts, back, end, alpha, scale, weights, before):
+    """Posteriors times weights, in place of alpha, from what `forward` left.
 
     back (states, states) is the transposed transition matrix, C-contiguous; end (states,) is 1 for states in
-    which a sequence may end, else 0; weights (sequences,) in packed order; expected (states, states) is
-    increased by the posteriors of pairs of states divided by their transition probability. density is overwritten.
+    which a sequence may end, else 0; weights (sequences,) in packed order. density, and before (steps, states), are
+    written: before[p, s] * density[p, k] is the posterior of states s and k of a step and the one before, times its
+    weight, divided by the transition probability. Of first steps before is not written.
     """
     states = len(back)
     behind = np.empty((starts[1] - starts[0] if len(starts) > 1 else 0, states))
@@ -129,9 +147,7 @@ def backward(density, starts, back, end, alpha, scale, weights, expected):
         for i in range(going):
             p, w = first + i, weights[i]
             for s in range(states):
-                a = alpha[p, s] * w
-                for k in range(states):
-                    expected[s, k] += a * density[after + i, k]
+                before[after + i, s] = alpha[p, s] * w
         for i in range(stop - first):
             p, w = first + i, weights[i]
             share = 1.0 / scale[p] if scale[p] > 0.0 else 0.0

@@ -24,6 +24,7 @@ from mixle_mpi.models.units import Units
 
 NARROW = 6  # states, up to which recursions run across sequences
 MANY = 8  # if there are so many at a time, on average
+WIDE, LARGE = 24, 4  # with so many states so many times as many steps are evaluated at once
 STICKY = 0.5  # of the probability of a transition at the start, what stays in its state on top of an even share
 
 
@@ -34,7 +35,8 @@ class Packing:
     ----------
     by_length : (sequences,) the sequences that have steps, longest first
     starts : (times + 1,) first packed row of each time
-    order, sequence : (steps,) place of each packed row among the steps, and whose it is
+    order, sequence : (steps,) number of each packed row among the steps, and whose it is
+    place : (steps,) the packed row of each step
     last : (sequences,) packed row of each last step
     """
 
@@ -46,8 +48,8 @@ class Packing:
         times = int(longest[0]) if len(longest) else 0
         active = len(longest) - np.searchsorted(longest[::-1], np.arange(times), side="right")
         self.starts = np.concatenate([[0], np.cumsum(active)]).astype(np.int64)
-        self.order, self.sequence = np.empty((2, self.starts[-1]), np.int64)
-        recursion.pack(offsets, self.by_length, self.starts, self.order, self.sequence)
+        self.order, self.place, self.sequence = np.empty((3, self.starts[-1]), np.int64)
+        recursion.pack(offsets, self.by_length, self.starts, self.order, self.place, self.sequence)
         self.last = self.starts[longest - 1] + np.arange(len(longest))
 
 
@@ -176,7 +178,7 @@ class HiddenMarkovBank(StepsBank):
         for k, (m, scores) in enumerate(zip(members, emissions)):
             density, alpha = tile.array(self, f"density_{m}", *shape), tile.array(self, f"alpha_{m}", *shape)
             top, scale = np.empty(steps), np.empty(steps)
-            kernels.densities(scores, packing.order, density, top)
+            kernels.densities(scores, packing.order if across else packing.place, density, top)
             kernels.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale)
             chains.saved.append((density, alpha, scale))
             with np.errstate(divide="ignore"):
@@ -186,16 +188,22 @@ class HiddenMarkovBank(StepsBank):
             out[m, first:stop] += np.bincount(packing.sequence, logs, stop - first)
         return chains
 
-    def _backward(self, chains: Filtered, weights: np.ndarray, to) -> None:
+    def _backward(self, tile: Tile, chains: Filtered, weights: np.ndarray, to) -> None:
         """Posteriors times weights of what `_forward` ran, to `to` (states, steps) of each member; the chain's
         statistics are added up."""
-        packing, kernels = chains.packing, recursion_across if chains.across else recursion
+        packing, end = chains.packing, self.node.end
         for m, (density, alpha, scale), out in zip(chains.members, chains.saved, to):
             of = np.ascontiguousarray(weights[m, chains.first + packing.by_length])
-            kernels.backward(density, packing.starts, self.back[m], self.node.end, alpha, scale, of, self._pairs[m])
-            starts = alpha[:, : len(of)].T if chains.across else alpha[: len(of)]
-            self._stats["initial"][m] += starts.sum(axis=0)
-            kernels.spread(alpha, packing.order, out)
+            if chains.across:
+                recursion_across.backward(density, packing.starts, self.back[m], end, alpha, scale, of, self._pairs[m])
+                self._stats["initial"][m] += alpha[:, : len(of)].sum(axis=1)
+                recursion_across.spread(alpha, packing.order, out)
+                continue
+            before = tile.array(self, "before", *alpha.shape)
+            recursion.backward(density, packing.starts, self.back[m], end, alpha, scale, of, before)
+            self._pairs[m] += before[len(of) :].T @ density[len(of) :]  # of steps that are not the first
+            self._stats["initial"][m] += alpha[: len(of)].sum(axis=0)
+            recursion.spread(alpha, packing.order, out)
 
     def score(self, tile: Tile):
         steps = self.steps(tile)
@@ -243,7 +251,7 @@ class HiddenMarkovBank(StepsBank):
     def _posteriors(self, tile: Tile, steps: Tile, weights: np.ndarray, resp: np.ndarray):
         """Posteriors times weights, written to resp (units, steps); the chain's statistics are added up."""
         chains, s = tile.saved[id(self)], self.node.num_states
-        self._backward(chains[0], weights, [resp[self._units(m)] for m in self.whole])
+        self._backward(tile, chains[0], weights, [resp[self._units(m)] for m in self.whole])
         self.state_steps += len(self.whole) * s * steps.n
         if not len(self.cut):
             return
@@ -259,7 +267,7 @@ class HiddenMarkovBank(StepsBank):
         dealt = self._dealt(steps.offsets)
         own = int(np.diff(steps.offsets[dealt])[self.shard])
         posteriors = np.empty((len(self.cut), s, own))
-        self._backward(chains[1], weights, posteriors)
+        self._backward(tile, chains[1], weights, posteriors)
         yield from self._to_states(posteriors, steps.offsets, dealt, resp)
         self.state_steps += posteriors.size
 
@@ -364,5 +372,7 @@ class HiddenMarkovBank(StepsBank):
         return self.size
 
     def step_width(self) -> int:
-        """Float64 values of scratch for each step, this bank alone."""
-        return self.size * (3 * self.node.num_states + 2)
+        """Float64 values of scratch for each step, this bank alone; said to be fewer where many sequences at a time are
+        worth more than what stays in a cache, as they are multiplied by a wide matrix."""
+        states = self.node.num_states
+        return self.size * (4 * states + 2) // (LARGE if states >= WIDE else 1)
