@@ -30,6 +30,7 @@ _HOME = {
     "Optional": "models.optional",
     "GaussianProcess": "models.gaussian_process",
     "HiddenMarkov": "models.hidden_markov",
+    "MarkovChain": "models.markov_chain",
     "LatentDirichletAllocation": "models.latent_dirichlet_allocation",
     "Sequence": "models.sequence",
     "DecompAxis": "contract.decomposition",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from mixle_mpi.models.gaussian_process import GaussianProcess
     from mixle_mpi.models.hidden_markov import HiddenMarkov
     from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
+    from mixle_mpi.models.markov_chain import MarkovChain
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.models.optional import Optional
     from mixle_mpi.models.sequence import Sequence

@@ -16,7 +16,7 @@ import numpy as np
 
 from mixle_mpi.contract.columns import Encoding, SlotKey
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.fields import Combine, Constraint, Param, Stat, shape_of
+from mixle_mpi.contract.fields import Combine, Param, Stat, shape_of
 from mixle_mpi.contract.node import Bindings, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.work import SPILL, SPILLED_FEATURES, Assumed, Cost, Work
@@ -34,6 +34,7 @@ class Family(Node):
     kind : "natural" (T(x) @ eta), "table" (look-up by label) or "own" (the family's own arithmetic)
     slot : how the columns are encoded, see `SlotKey`
     searches : whether `maximize` may need more passes over the data, see `search`
+    if_missing : what to do about a missing value where one must be present, for messages
     """
 
     params: dict[str, Param] = {}
@@ -42,6 +43,7 @@ class Family(Node):
     slot: ClassVar[str] = "plain"
 
     searches: ClassVar[bool] = False
+    if_missing: ClassVar[str] = "wrap the model of a column in optional to allow that"
 
     sequence: str = ""
     encoding: Encoding = None  # type: ignore[assignment]  # until the leaf is bound
@@ -335,11 +337,6 @@ class Family(Node):
             for share in (False, True)
         )
         return own, shared
-
-
-def constraint_of(family: Family, name: str) -> Constraint:
-    """The constraint of one parameter field."""
-    return family.params[name].constraint
 
 
 class Search:

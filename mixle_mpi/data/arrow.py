@@ -38,7 +38,7 @@ def check_type(kind, want, where):
     if family in (NUMBERS if want == "number" else LABELS[want]):
         return
     hint = {
-        "list": "; its model is a sequence or a hidden_markov",
+        "list": "; its model is a sequence, markov_chain or hidden_markov",
         "time": "; times are not read: write them as numbers, such as seconds",
         "text": "; write numbers as numbers",
         "decimal": "; write labels as texts or integers",

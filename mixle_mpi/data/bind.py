@@ -20,14 +20,17 @@ from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.data.ragged import Level, levels_of, row_and_step
 from mixle_mpi.data.table import SEQUENCE, Labels, Table, agree
 from mixle_mpi.families.categorical import Categorical
+from mixle_mpi.families.labelled import Labelled
 from mixle_mpi.models.optional import Optional
+from mixle_mpi.models.sequence import Steps
 
 WEIGHT = "weight"  # key of the column of sample weights
 
 
 @dataclass
 class Slot:
-    """Columns that leaves read in one way; `families` by base key; `required` when one must be present.
+    """Columns that leaves read in one way; `families` by base key; `required` when one must be present, with what to
+    do where it is not. `levels` are those that leaves declare, as `label_key`, once each.
 
     `single` when all rows on all ranks came as float32: `summarise` finds out. `ties` are the keyed nodes
     above its leaves, each with the leaf's place below: slots that share one are encoded alike.
@@ -35,7 +38,8 @@ class Slot:
 
     key: SlotKey
     families: dict[tuple, Family] = field(default_factory=dict)
-    required: bool = False
+    required: str = ""
+    levels: set[tuple] = field(default_factory=set)
     single: bool = False
     ties: set[tuple[str, str]] = field(default_factory=set)
 
@@ -59,7 +63,7 @@ class Slots:
         for slot in self.slots.values():
             want = "number"
             if slot.key.kind == "label":
-                declared = [v for f in slot.families.values() for v in (f.levels or ())]
+                declared = [v for levels in slot.levels for _, v in levels]
                 integer = bool(declared) and all(isinstance(v, int) and not isinstance(v, bool) for v in declared)
                 want = "integer" if integer else "text"
             want = f"{SEQUENCE}{want}" if slot.key.sequence else want
@@ -81,23 +85,23 @@ def slots_of(placed: Node, weight: str | None = None) -> Slots:
         if isinstance(node, Family):
             slot = found.slots.setdefault(node.slot_key, Slot(node.slot_key))
             slot.families.setdefault(node.base_key, node)
-            slot.required |= not optional
+            slot.required = slot.required if optional or slot.required else node.if_missing
             slot.ties.update(keyed.items())
+            if isinstance(node, Labelled) and node.levels is not None:
+                slot.levels.add(tuple(map(label_key, node.levels)))
         if isinstance(node, Optional):
-            keys = {n.slot_key for n in node.of.walk() if isinstance(n, Family) and n.sequence == level(node)}
+            first = node.first_leaf()
+            keys = {n.slot_key for n in node.of.walk()
+                    if isinstance(n, Family) and first is not None and n.sequence == first.sequence}  # fmt: skip
             if len({k.columns for k in keys}) > 1:
                 found.together.add(tuple(sorted(keys, key=lambda k: (k.columns, k.kind))))
         for role, child in node.roles():
             below = {key: f"{place}/{role}" for key, place in keyed.items()}
-            visit(child, optional or isinstance(node, Optional), below)
+            # of a sequence that may be missing, its steps may not
+            visit(child, isinstance(node, Optional) or (optional and not isinstance(node, Steps)), below)
 
     visit(placed, False, {})
     return found
-
-
-def level(node: Node) -> str:
-    """The sequence of whose steps the first leaf at or below a node is; "" for rows."""
-    return next(n.sequence for n in node.walk() if isinstance(n, Family))
 
 
 def numbers(part: dict, columns: tuple[str, ...]) -> np.ndarray:
@@ -263,7 +267,7 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
             if reason in faults:
                 problems.append((faults[reason], text, key.sequence))
         if slot.required and "missing" in faults:
-            text = "is missing; wrap the model of a column in optional to allow that"
+            text = f"is missing; {slot.required}"
             problems.append((faults["missing"], text, key.sequence))
         if strict and len(readers[key.columns]) == 1:  # what one leaf excludes another may explain
             for base_key, family in slot.families.items():
@@ -301,7 +305,7 @@ def bindings(slots: Slots, summaries: dict[SlotKey | str, Summary], warn: bool =
             summary.merge(summaries[other.key])
         families = [f for s in alike for f in s.families.values()]
         kept = next((f.encoding for f in families if f.encoding is not None), None)
-        levels = _declared_levels(key, families) if key.kind == "label" else None
+        levels = _declared_levels(key, alike)
         encoding = bind_encoding(key, summary, kept, levels, centre=centre)
         own = summaries[key]
         bases = frozenset(k for k, f in slot.families.items() if _needs_base(f, k, own, encoding))
@@ -328,11 +332,11 @@ def _alike(slots: Slots, slot: Slot) -> list[Slot]:
     return found
 
 
-def _declared_levels(key: SlotKey, families: list[Family]) -> tuple | None:
-    declared = {f.levels for f in families if isinstance(f, Categorical) and f.levels is not None}
+def _declared_levels(key: SlotKey, slots: list[Slot]) -> tuple | None:
+    declared = set().union(*(slot.levels for slot in slots))
     if len(declared) > 1:
-        raise ModelError(f"column {key.columns[0]!r}: categorical leaves declare different levels")
-    return declared.pop() if declared else None
+        raise ModelError(f"column {key.columns[0]!r}: its models declare different levels")
+    return tuple(v for _, v in declared.pop()) if declared else None
 
 
 def _needs_base(family: Family, key: tuple, summary: Summary, encoding: Encoding) -> bool:

@@ -146,7 +146,7 @@ def check_sequences(holds: bool, want: str, where: str) -> str:
     and the other way round; `where` names it."""
     wanted = want.startswith(SEQUENCE)
     if holds and not wanted:
-        raise DataError(f"{where} holds sequences: its model is a sequence or a hidden_markov")
+        raise DataError(f"{where} holds sequences: its model is a sequence, markov_chain or hidden_markov")
     if wanted and not holds:
         raise DataError(f"{where} holds no sequences, which its model is of")
     return want.removeprefix(SEQUENCE)

@@ -217,9 +217,9 @@ def observed(model: Node, n: int) -> dict[str, dict[str, float]]:
 
     def visit(node: Node, name: str) -> None:
         if isinstance(node, Optional):
-            seen = node.first_leaf().encoding
-            rows = seen.observed + seen.missing
-            share = 1.0 if isinstance(node.of, Family) or not rows else seen.observed / rows
+            leaf = node.first_leaf()
+            seen = (0, 0) if leaf is None else (leaf.encoding.observed, leaf.encoding.missing)
+            share = 1.0 if isinstance(node.of, Family) or not sum(seen) else seen[0] / sum(seen)
             shares.setdefault(name, []).append(share)
         if isinstance(node, Steps):
             leaf = next(f for child in node.step_models() for f in child.walk() if isinstance(f, Family))

@@ -349,9 +349,9 @@ class Executor:
                 v[s] = part
 
     def log_prior(self) -> float:
-        """Log prior density of what this rank answers for, at the current parameters."""
-        theta, first = self.layout.param_views(self.theta), self.grid.model.rank == 0
-        return sum(bank.log_prior(theta, first) for bank in self.bank.walk())
+        """Log prior density of what this rank answers for, at the current parameters; of tied nodes it counts once."""
+        theta, first, copies = self.layout.param_views(self.theta), self.grid.model.rank == 0, self._ties.copies()
+        return sum(bank.log_prior(theta, first) / copies.get(bank.path, 1) for bank in self.bank.walk())
 
     def whole_theta(self, own: np.ndarray | None = None) -> np.ndarray:
         """The parameters of the whole model, in the layout of the uncut tree. Collective over both axes.

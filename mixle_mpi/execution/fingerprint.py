@@ -18,6 +18,7 @@ from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.load import Loaded
 from mixle_mpi.execution.saved import encoding_to_json, slot_name, structure
 from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.specification import describe
@@ -61,6 +62,8 @@ def given_digest(estimator: Node) -> str:
             values = [node.p_missing]
         elif isinstance(node, HiddenMarkov):
             values = [node.initial, node.transition]
+        elif isinstance(node, MarkovChain):
+            values = list(node.parts)
         for value in values:
             digest.update(b"none" if value is None else np.asarray(value, dtype=float).tobytes())
     return digest.hexdigest()

@@ -175,6 +175,8 @@ def _numbers(leaf: Family, source, own: np.ndarray) -> np.ndarray:
 def _label(node, path: Path, name: str, at: np.ndarray, levels: dict[str, Level], init: str, seed: int, labels) -> None:
     """Fill `labels[level][path]` (all sampled) for the units at and below a node, which has rows or steps `at`."""
     if isinstance(node, Steps):
+        if node.length is not None and has_units(node.length):
+            _label(node.length, path / "length", name, at, levels, init, seed, labels)
         level = levels[node.sequence]
         rows = levels[name].numbers[at]
         name, at = node.sequence, np.flatnonzero(np.isin(level.numbers >> STEP_BITS, rows))
@@ -190,8 +192,9 @@ def _label(node, path: Path, name: str, at: np.ndarray, levels: dict[str, Level]
                 if has_units(child):
                     _label(child, below, name, at[unit == k], levels, init, seed, labels)
     else:
+        length = node.length if isinstance(node, Steps) else None
         for role, child in node.roles():
-            if has_units(child):
+            if has_units(child) and child is not length:
                 _label(child, path / role, name, at, levels, init, seed, labels)
 
 

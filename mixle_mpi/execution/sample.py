@@ -10,6 +10,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.random import keyed_generator
 from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.sequence import Sequence, Steps
@@ -53,6 +54,8 @@ def draw(node: Node, n: int, rng: np.random.Generator):
         return _split(draw(node.element, int(lengths.sum()), rng), lengths)
     if isinstance(node, HiddenMarkov):
         return _chains(node, n, rng)
+    if isinstance(node, MarkovChain):
+        return _labels(node, n, rng)
     raise ModelError(f"{node.type_name()} cannot be sampled")
 
 
@@ -80,6 +83,25 @@ def _chains(node: HiddenMarkov, n: int, rng: np.random.Generator) -> np.ndarray:
     used = np.unique(states) if len(states) else np.zeros(1, int)
     parts = [(np.flatnonzero(states == s), draw(node.emissions[s], int((states == s).sum()), rng)) for s in used]
     return _split(_merged(parts, len(states)), lengths)
+
+
+def _labels(node: MarkovChain, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Sequences (n,) of a Markov chain."""
+    parts, count = [p for p in node.parts if p is not None], len(node.levels or ())
+    if len(parts) <= node.order:
+        raise ModelError("markov_chain: initial or transition is absent; fit the model first, or give them")
+    lengths = _lengths(node, n, rng)
+    drawn = np.empty(int(lengths.sum()), np.int64)
+    starts = np.cumsum(lengths) - lengths
+    u = rng.random(len(drawn))
+    for t in range(int(lengths.max(initial=0))):  # all sequences that have a step t
+        at, known = starts[lengths > t] + t, min(t, node.order)
+        context = tuple(drawn[at - back] for back in range(known, 0, -1))
+        rows = np.broadcast_to(parts[known][context], (len(at), count))
+        drawn[at] = np.minimum((np.cumsum(rows, axis=1) <= u[at, None]).sum(axis=1), count - 1)
+    labels = np.empty(count, dtype=object)
+    labels[:] = node.levels
+    return _split(labels[drawn], lengths)
 
 
 def _split(drawn, lengths: np.ndarray) -> np.ndarray:

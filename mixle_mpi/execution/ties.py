@@ -38,6 +38,11 @@ class Ties:
         """The matrices that are tied."""
         return {m.name for tie in self.ties for m in tie.matrices}
 
+    def copies(self) -> dict[str, int]:
+        """Matrix that is tied -> how many copies of its rows the whole model has."""
+        return {m.name: sum(other.total_rows for other in tie.matrices) // tie.size
+                for tie in self.ties for m in tie.matrices}  # fmt: skip
+
     def apply(self, stats: np.ndarray) -> None:
         """Sum the statistics of tied rows, over the model shards too, and give all of them the sum. Collective."""
         for combine, (ufunc, empty, how) in REDUCE.items():

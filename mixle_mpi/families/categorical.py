@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 
-from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family, Theta
 from mixle_mpi.contract.fields import simplex, total
 from mixle_mpi.contract.work import Work
+from mixle_mpi.families.labelled import Labelled, at_least_zero, sorted_order
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels.elementary import LOG_ZERO
 from mixle_mpi.kernels.table import indicators
@@ -18,8 +16,8 @@ from mixle_mpi.kernels.table import indicators
 FEW_LEVELS = 12  # up to here an indicator of each level in the product is faster than look-ups
 
 
-class Categorical(Family):
-    """Labels: log p(x) = log(probabilities[x]).
+class Categorical(Labelled):
+    """Labelled: log p(x) = log(probabilities[x]).
 
     Parameters
     ----------
@@ -34,44 +32,30 @@ class Categorical(Family):
 
     params = {"probabilities": simplex("levels")}
     stats = {"weight": total(), "counts": total("levels")}
-    slot = "label"
+    if_missing = Family.if_missing
 
     def __init__(self, levels=None, probabilities=None, *, pseudo_count: float = 0.0, default: float = 0.0,
                  key: str | None = None, fixed: bool = False):  # fmt: skip
-        if isinstance(levels, (str, dict)):
-            raise ModelError(f"categorical: levels = {levels!r} is not a list of labels")
-        self.levels = None if levels is None else tuple(as_label(v) for v in levels)
-        self.pseudo_count = _at_least_zero(self.type_name(), "pseudo_count", pseudo_count)
-        self.unseen = _at_least_zero(self.type_name(), "default", default)
-        super().__init__({"probabilities": probabilities}, key=key, fixed=fixed)
-        if self.levels is None:
-            if probabilities is not None:
-                raise ModelError("categorical: probabilities need levels")
-        else:
-            self._check_levels()
+        self.pseudo_count = at_least_zero(self.type_name(), "pseudo_count", pseudo_count)
+        self.unseen = at_least_zero(self.type_name(), "default", default)
+        super().__init__(levels, {"probabilities": probabilities}, key=key, fixed=fixed)
+        if self.levels is not None:
+            self._sort_levels()
+        elif probabilities is not None:
+            raise ModelError("categorical: probabilities need levels")
 
-    def _check_levels(self):
-        if len(self.levels) != len({label_key(v) for v in self.levels}) or not self.levels:
-            raise ModelError(f"categorical: levels {list(self.levels)!r} are empty or not distinct")
+    def _sort_levels(self):
         p = self.values["probabilities"]
         if p is not None and len(p) != len(self.levels):
             raise ModelError(f"categorical: {len(p)} probabilities for {len(self.levels)} levels")
-        order = sorted(range(len(self.levels)), key=lambda i: label_key(self.levels[i]))
-        if order != sorted(order):  # levels are kept sorted, as bind sorts them
-            self.levels = tuple(self.levels[i] for i in order)
-            if p is not None:
-                self.values["probabilities"] = p[order]
+        order = sorted_order(self.levels)
+        self.levels = tuple(self.levels[i] for i in order)
+        if p is not None:
+            self.values["probabilities"] = p[order]
 
     @property
     def kind(self):
         return "natural" if len(self.levels or ()) <= FEW_LEVELS else "table"
-
-    @property
-    def sizes(self):
-        return {"levels": len(self.levels or ())}
-
-    def assumed_sizes(self, assumed):
-        return {"levels": int(assumed.value("levels", None if self.levels is None else len(self.levels)))}
 
     def planned_kind(self, sizes):
         return "natural" if sizes["levels"] <= FEW_LEVELS else "table"
@@ -85,11 +69,6 @@ class Categorical(Family):
     @property
     def base_key(self):
         return (*super().base_key, self.unseen)
-
-    def bind(self, bindings):
-        bound = copy.copy(super().bind(bindings))
-        bound.levels = bound.encoding.levels
-        return bound
 
     def options(self):
         own = {"pseudo_count": self.pseudo_count, "default": self.unseen}
@@ -119,15 +98,10 @@ class Categorical(Family):
                                           theta["probabilities"])}  # fmt: skip
 
     def default(self):
-        return {"probabilities": self._smooth()}
-
-    def _smooth(self) -> np.ndarray:
-        n = max(len(self.levels or ()), 1)
-        return 0.99 * self.encoding.frequencies + 0.01 / n if self.encoding.frequencies.any() else np.full(n, 1.0 / n)
+        return {"probabilities": self.smooth_shares()}
 
     def soften(self, theta: Theta):
-        return {"probabilities": 0.9 * theta["probabilities"] + 0.1 * self.encoding.frequencies
-                if self.encoding.frequencies.any() else theta["probabilities"]}  # fmt: skip
+        return {"probabilities": self.softened(theta["probabilities"])}
 
     def log_prior(self, theta: Theta):
         if not self.pseudo_count:
@@ -139,9 +113,3 @@ class Categorical(Family):
         labels = np.empty(n, dtype=object)
         labels[:] = [self.levels[i] for i in drawn]
         return [labels]
-
-
-def _at_least_zero(where: str, name: str, value) -> float:
-    if not (isinstance(value, (int, float)) and 0 <= value < np.inf):
-        raise ModelError(f"{where}: {name} = {value!r} is not a number >= 0")
-    return float(value)

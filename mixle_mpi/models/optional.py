@@ -17,6 +17,7 @@ from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.leaf import LeafBank
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.families.natural import NaturalBlock, Term
+from mixle_mpi.models.sequence import Steps
 
 
 class Optional(Node):
@@ -86,9 +87,10 @@ class Optional(Node):
     def signature(self):
         return (type(self), self.key, self.has_indicator, self.estimate_missing, self.of.signature())
 
-    def first_leaf(self) -> Family:
-        """The first leaf below: all leaves below are missing in the same rows."""
-        return next(n for n in self.of.walk() if isinstance(n, Family))
+    def first_leaf(self) -> Family | None:
+        """The first leaf below: all leaves below are missing in the same rows. None for sequences, which never are."""
+        first = next(n for n in self.of.walk() if isinstance(n, (Family, Steps)))
+        return first if isinstance(first, Family) else None
 
     def compile(self, nodes, path, members, total, exclusive, cuts):
         same = all(n is nodes[0] for n in nodes)
@@ -145,7 +147,7 @@ class OptionalBank(Bank):
         self.child = child
         node = self.node
         leaf = node.first_leaf()
-        self.mask = ("mask", leaf.columns) if leaf.encoding.missing else None
+        self.mask = ("mask", leaf.columns) if leaf is not None and leaf.encoding.missing else None
         self.terms: list[Term] = [MissingTerm(self)] if node.has_indicator else []
         self.rest = True
         if isinstance(child, LeafBank) and child.is_term:

@@ -21,6 +21,7 @@ from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.gaussian_process import GaussianProcess
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
+from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.sequence import Sequence
@@ -30,6 +31,6 @@ FAMILIES: tuple[type[Family], ...] = (
     Bernoulli, Binomial, Categorical, Exponential, Gamma, Gaussian, Geometric, Laplace, LogNormal, MultivariateGaussian,
     Poisson, StudentT, Uniform,
 )  # fmt: skip
-MODELS: tuple[type[Node], ...] = (Composite, HiddenMarkov, Mixture, Optional, Record, Sequence)
+MODELS: tuple[type[Node], ...] = (Composite, HiddenMarkov, MarkovChain, Mixture, Optional, Record, Sequence)
 PLANNED: tuple[type[StructureOnly], ...] = (GaussianProcess, LatentDirichletAllocation)
 BY_NAME: dict[str, type[Node]] = {c.type_name(): c for c in (*FAMILIES, *MODELS, *PLANNED)}

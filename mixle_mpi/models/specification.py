@@ -12,6 +12,7 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
@@ -79,13 +80,14 @@ def build(spec: Any, where: str = "model") -> Node:
 
 def _children_of_steps(kind: type[Steps], keys: dict, where: str) -> None:
     """Build the children of a model of sequences, in place."""
-    own = "element" if kind is Sequence else "emission"
-    if own not in keys:
-        raise ModelError(f"{where}: {kind.type_name()} needs the key {own!r}")
-    if kind is HiddenMarkov and isinstance(keys[own], list):
-        keys[own] = [build(e, f"{where}.{own}[{i}]") for i, e in enumerate(keys[own])]
-    else:
-        keys[own] = build(keys[own], f"{where}.{own}")
+    own = {Sequence: "element", HiddenMarkov: "emission"}.get(kind)
+    if own is not None:
+        if own not in keys:
+            raise ModelError(f"{where}: {kind.type_name()} needs the key {own!r}")
+        if kind is HiddenMarkov and isinstance(keys[own], list):
+            keys[own] = [build(e, f"{where}.{own}[{i}]") for i, e in enumerate(keys[own])]
+        else:
+            keys[own] = build(keys[own], f"{where}.{own}")
     if "length" in keys:
         keys["length"] = build(keys["length"], f"{where}.length")
 
@@ -163,7 +165,9 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
     elif isinstance(node, Sequence):
         spec["element"] = describe(node.element, parameters)
     elif isinstance(node, HiddenMarkov):
-        spec |= _described_chain(node, parameters)
+        spec |= _described_states(node, parameters)
+    elif isinstance(node, MarkovChain):
+        spec |= _described_labels(node, parameters)
     elif isinstance(node, StructureOnly):
         spec |= node.described(describe)
     elif isinstance(node, Composite):
@@ -173,7 +177,7 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
     return spec | node.options()
 
 
-def _described_chain(node: HiddenMarkov, parameters: bool) -> dict[str, Any]:
+def _described_states(node: HiddenMarkov, parameters: bool) -> dict[str, Any]:
     """Emissions and chain of a hidden Markov model."""
     spec: dict[str, Any] = {}
     if node.template is not None and (not parameters or node.is_unfitted):
@@ -183,4 +187,15 @@ def _described_chain(node: HiddenMarkov, parameters: bool) -> dict[str, Any]:
     if parameters:
         given = {"initial": node.initial, "transition": node.transition}
         spec |= {k: v.tolist() for k, v in given.items() if v is not None}
+    return spec
+
+
+def _described_labels(node: MarkovChain, parameters: bool) -> dict[str, Any]:
+    """Levels and probabilities of a Markov chain."""
+    spec: dict[str, Any] = {} if node.levels is None else {"levels": list(node.levels)}
+    if parameters and node.initial is not None:
+        first = [np.asarray(p).tolist() for p in node.parts[:-1]]
+        spec["initial"] = first if node.order > 1 else first[0]
+    if parameters and node.transition is not None:
+        spec["transition"] = node.transition.tolist()
     return spec

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.models.composite import Factors
 from mixle_mpi.models.hidden_markov import HiddenMarkov
+from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.sequence import Sequence
@@ -112,6 +115,8 @@ class _Words:
                 yield from self.of(node.length, "length", indent + "  ")
         elif isinstance(node, HiddenMarkov):
             yield from self.chain(node, name, indent)
+        elif isinstance(node, MarkovChain):
+            yield from self.labels(node, name, indent)
         else:
             yield f"{indent}{name}: {node!r}"[:WIDTH]
 
@@ -128,13 +133,30 @@ class _Words:
         if node.length is not None:
             yield from self.of(node.length, "length", indent + "  ")
 
+    def labels(self, node: MarkovChain, name: str, indent: str) -> Iterator[str]:
+        levels, of = node.levels or (), "" if node.order == 1 else f" of order {node.order}"
+        yield f"{indent}{name + ': ' if name else ''}Markov chain{of} of {len(levels)} labels"
+        for part in node.parts:
+            p = np.asarray(part)
+            shape = p.shape[:-1]
+            for context in islice(np.ndindex(shape), self.values):
+                before = "after " + ", ".join(label_text(levels[i]) for i in context) if context else "first"
+                yield f"{indent}  {before}: {self.shares(levels, p[context])}"[:WIDTH]
+            if math.prod(shape) > self.values:
+                yield f"{indent}  ... after {math.prod(shape) - self.values} more"
+        if node.length is not None:
+            yield from self.of(node.length, "length", indent + "  ")
+
+    def shares(self, levels: tuple, shares: np.ndarray) -> str:
+        """Labels with their probabilities, the most probable first."""
+        order = np.argsort(-shares, kind="stable")
+        shown = [f"{label_text(levels[i])} {shares[i]:.3f}" for i in order[: self.values]]
+        more = f", {len(order) - self.values} more" if len(order) > self.values else ""
+        return f"{', '.join(shown)}{more}"
+
     def leaf(self, node: Family) -> str:
         if isinstance(node, Categorical):
-            levels, shares = node.levels or (), np.asarray(node.values["probabilities"])
-            order = np.argsort(-shares, kind="stable")
-            shown = [f"{label_text(levels[i])} {shares[i]:.3f}" for i in order[: self.values]]
-            more = f", {len(order) - self.values} more" if len(order) > self.values else ""
-            return f"{', '.join(shown)}{more}"
+            return self.shares(node.levels or (), np.asarray(node.values["probabilities"]))
         words = ", ".join(f"{name} {self.value(v)}" for name, v in node.values.items() if v is not None)
         return f"{node.type_name()} {words}{' (of the log)' if node.slot == 'logarithm' else ''}"
 

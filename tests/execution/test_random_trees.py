@@ -25,6 +25,7 @@ from mixle_mpi import (
     Geometric,
     Laplace,
     LogNormal,
+    MarkovChain,
     Mixture,
     MultivariateGaussian,
     Optional,
@@ -83,6 +84,11 @@ class Forest:
         if kind in ("word", "long"):
             levels = WORDS[:3] if kind == "word" else WORDS
             return Categorical(levels, r.dirichlet(np.ones(len(levels)) * 3), pseudo_count=self.pick(0.0, 1.0), key=key)
+        if kind == "path":
+            tables = [r.dirichlet(np.ones(3) * 2, size=(3,) * k) for k in range(self.pick(2, 3, 4))]
+            first = tables[0] if len(tables) == 2 else tables[:-1]
+            return MarkovChain(WORDS[:3], first, tables[-1], order=len(tables) - 1, length=Poisson(r.uniform(0.5, 8)),
+                               pseudo_count=self.pick(0.0, 1.0), key=key)  # fmt: skip
         d = int(kind[-1])
         structure = self.pick("full", "diagonal", "spherical", "tied")
         a = r.normal(size=(d, d))
@@ -140,12 +146,13 @@ class Forest:
 
         return build(changed(spec))
 
-    def shape(self, depth: int):
-        kinds = ["number", "number", "positive", "count", "bit", "word", "long", "vector2", "vector3"]
+    def shape(self, depth: int, inside: int = 0):
+        kinds = ["number", "number", "positive", "count", "bit", "word", "long", "vector2", "vector3", "path"]
+        kinds = kinds[: len(kinds) - (inside > 1)]  # tuples in tuples hold no sequences
         if depth == 0 or self.rng.random() < 0.3:
             kind = kinds[self.rng.integers(len(kinds))]
-            return ("missing", kind) if self.rng.random() < 0.25 else kind
-        return [self.shape(depth - 1) for _ in range(self.rng.integers(1, 4))]
+            return ("missing", kind) if self.rng.random() < 0.25 and kind != "path" else kind
+        return [self.shape(depth - 1, inside + 1) for _ in range(self.rng.integers(1, 4))]
 
     def tree(self):
         """A model with parameters, by position or, where the root has factors, by name."""

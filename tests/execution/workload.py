@@ -14,6 +14,7 @@ from mixle_mpi import (
     Gaussian,
     Geometric,
     Laplace,
+    MarkovChain,
     Mixture,
     MultivariateGaussian,
     Optional,
@@ -46,6 +47,7 @@ def rows(n: int = 203, seed: int = 0) -> list[dict]:
             "l": float(more.laplace(4 * g)),
             "s": None if more.random() < 0.15 else int(more.binomial(12, 0.2 + 0.3 * g)),
             "t": int(more.geometric(0.6 - 0.2 * g)),
+            "p": "".join(more.choice(list("xyz"), more.poisson(4), p=[0.6 - 0.2 * g, 0.2, 0.2 + 0.2 * g])),
         }
     return made
 
@@ -92,6 +94,9 @@ def trees() -> dict[str, tuple]:
         ),
         3,
     )
+    chains = Mixture(
+        Record(b=Poisson(), p=Mixture([MarkovChain(), MarkovChain(order=2, length=Poisson()), MarkovChain()])), 3
+    )
     of_one_key = Record(
         l=Mixture([Laplace(key="x"), StudentT(key="y"), Laplace(key="x"), Uniform(), Gaussian(), StudentT(key="y")])
     )
@@ -105,6 +110,7 @@ def trees() -> dict[str, tuple]:
         "numbers": (numbers, ["l", "v", "v/component_0"]),
         "keyed": (keyed, ["", "component_*/e/of", "component_*/v"]),
         "components of one key": (of_one_key, ["l"]),
+        "chains": (chains, ["", "component_*/p", "component_1/p"]),
         "atomic": (Record(a=Optional(Gaussian())), [None]),
     }  # fmt: skip
 

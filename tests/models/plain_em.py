@@ -6,6 +6,7 @@ structure and the parameters of a model; `step` is one iteration.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -23,6 +24,7 @@ from mixle_mpi import (
     Geometric,
     Laplace,
     LogNormal,
+    MarkovChain,
     Mixture,
     MultivariateGaussian,
     Optional,
@@ -232,6 +234,47 @@ class PlainCategorical:
         return list(self.p.values())
 
 
+class PlainMarkovChain:
+    """Probabilities by context, the labels before, of which there are at most `order`."""
+
+    def __init__(self, at, levels, tables, order, length):
+        self.at, self.levels, self.order, self.length = at, levels, order, length
+        self.p = {}
+        for k, table in enumerate(tables):
+            for context in itertools.product(range(len(levels)), repeat=k):
+                self.p[tuple(levels[i] for i in context)] = dict(zip(levels, table[context]))
+
+    def steps(self, row):
+        x = row[self.at]
+        return [(tuple(x[max(t - self.order, 0) : t]), x[t]) for t in range(len(x))]
+
+    def density(self, row):
+        own = sum(log(self.p[context].get(label, 0.0)) for context, label in self.steps(row))
+        return own + (0.0 if self.length is None else self.length.density({self.at: len(row[self.at])}))
+
+    def clear(self):
+        self.rows = []
+        if self.length is not None:
+            self.length.clear()
+
+    def add(self, row, weight):
+        self.rows += [(weight, step) for step in self.steps(row)]
+        if self.length is not None:
+            self.length.add({self.at: len(row[self.at])}, weight)
+
+    def maximize(self):
+        for context, old in self.p.items():
+            own = {v: math.fsum(w for w, step in self.rows if step == (context, v)) for v in old}
+            if sum(own.values()) > 0:
+                self.p[context] = {v: c / sum(own.values()) for v, c in own.items()}
+        if self.length is not None:
+            self.length.maximize()
+
+    def parameters(self):
+        own = [v for shares in self.p.values() for v in shares.values()]
+        return own + ([] if self.length is None else self.length.parameters())
+
+
 class PlainVector:
     """`tied` is None, or the list of all vectors that have one covariance together."""
 
@@ -409,6 +452,9 @@ def _plain(node, columns, shared, tied):
         return PlainUniform(columns[0], node.low, node.high)
     if isinstance(node, Categorical):
         return PlainCategorical(columns[0], node.levels, node.probabilities, node.pseudo_count)
+    if isinstance(node, MarkovChain):
+        length = None if node.length is None else plain(node.length, columns, shared, tied)
+        return PlainMarkovChain(columns[0], node.levels, node.parts, node.order, length)
     if isinstance(node, MultivariateGaussian):
         group = tied.setdefault(tuple(columns), []) if node.structure == "tied" else None
         return PlainVector(columns, node.mean, node.covariance, node.structure, group)

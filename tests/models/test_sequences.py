@@ -14,6 +14,7 @@ from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.shard import cut_paths
 from mixle_mpi.execution.threads import run_on_threads
+from mixle_mpi.models.sequence import Steps
 
 
 def random_chain(rng, states: int, zeros: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -211,7 +212,7 @@ def test_weights_saving_and_sampling(name, tmp_path):
     fitted.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.log_density(data), fitted.log_density(data))
-    chain = [n for n in model.walk() if isinstance(n, (HiddenMarkov, Sequence))]
+    chain = [n for n in model.walk() if isinstance(n, Steps)]
     if all(n.length is not None for n in chain):
         drawn = loaded.sample(20, seed=1)
         assert len(drawn) == 20 and np.isfinite(loaded.log_density(drawn)).all()

@@ -15,6 +15,7 @@ from mixle_mpi import (
     Geometric,
     Laplace,
     LogNormal,
+    MarkovChain,
     Mixture,
     MultivariateGaussian,
     Optional,
@@ -62,6 +63,19 @@ def table(*columns):
 def vectors(seed, d=2):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(N, d)) @ rng.normal(size=(d, d)) + 4 * rng.integers(0, 2, (N, 1))
+
+
+def letters(seed, length=6.0):
+    """Texts of a, b and c; some are empty."""
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list("abc"), n, p=rng.dirichlet([1, 2, 1]))) for n in rng.poisson(length, N)]
+
+
+def chain(seed, order=1, **options):
+    rng = np.random.default_rng(seed)
+    tables = [rng.dirichlet(np.ones(3) * 3, size=(3,) * k) for k in range(order + 1)]
+    return MarkovChain(["a", "b", "c"], tables[0] if order == 1 else tables[:-1], tables[-1], order=order,
+                       length=Poisson(float(rng.uniform(3, 9))), **options)  # fmt: skip
 
 
 def G(mean, variance=1.5):
@@ -345,6 +359,18 @@ TREES = {
         Mixture([V([0.0, 0.0], "tied"), V([4.0, 3.0], "spherical"), V([2.0, 1.0], "tied"), V([1.0, 3.0])],
                 weights=[0.3, 0.2, 0.4, 0.1]),
         vectors(85),
+    ),
+    "mixture of markov chains": (Mixture([chain(1), chain(2), chain(3)], weights=THIRDS), letters(96)),
+    "markov chains of different order": (
+        Mixture([chain(4, 2), chain(5), chain(6, 2), chain(7, 3)], weights=[0.1, 0.2, 0.3, 0.4]), letters(97, 9.0)),
+    "markov chains beside columns": (
+        Mixture([Record(x=G(m), path=chain(8 + k), seen=Optional(G(m))) for k, m in enumerate((-1.0, 2.0))],
+                weights=HALF),
+        {"seen": np.array(holes(numbers(98), 98), float), "path": letters(98), "x": numbers(99)},
+    ),
+    "markov chains of one key": (
+        Mixture([Composite(chain(10, key="path"), G(m)) for m in (-1.0, 2.0)], weights=HALF),
+        table(letters(100), numbers(100)),
     ),
     "a key over two of three": (
         Mixture([Gaussian(-1, 1.5, key="a"), Gaussian(2, 1.0, key="b"), Gaussian(-1, 1.5, key="a")], weights=THIRDS),
