@@ -22,6 +22,7 @@ from mixle_mpi.models.sequence import Steps, StepsBank
 from mixle_mpi.models.structure import checked_child, checked_count
 
 MOST_CELLS = 2**31 - 2  # cells of a table are numbered by int32, and one more stands for labels that are no level
+MOST_ORDER = 29  # of two labels a higher order has more cells
 
 
 class MarkovChain(Steps):
@@ -50,6 +51,8 @@ class MarkovChain(Steps):
                  pseudo_count: float = 0.0, key: str | None = None, fixed: bool = False):  # fmt: skip
         where = self.type_name()
         self.order = checked_count(where, "order", order)
+        if self.order > MOST_ORDER:
+            raise ModelError(f"{where}: order = {order} is more than {MOST_ORDER}")
         self.labels = Labelled(checked_levels(where, levels))
         self.length = None if length is None else checked_child(where, "length", length)
         self.pseudo_count = at_least_zero(where, "pseudo_count", pseudo_count)

@@ -12,6 +12,7 @@ from chains import texts
 
 from mixle_mpi import (
     Categorical,
+    DeviceSpec,
     Gaussian,
     HiddenMarkov,
     MarkovChain,
@@ -337,6 +338,10 @@ def test_what_a_plan_says_is_what_a_fit_holds():
     short, long = (balance_plan(Record(p=MarkovChain(order=k)), Resources.local(1), n_data=10) for k in (1, 2))
     assert {"length of p": 100, "levels of p": 16}.items() <= short.extra["assumed"].items()
     assert short.fits and long.fits
+    largest = MarkovChain([0, 1], order=29)
+    assert size_model_tree(largest).own_param_bytes == 8 * (2**31 - 2)
+    small = Resources.from_specs([DeviceSpec("a", memory_bytes=2**30)])
+    assert not balance_plan(largest, small, n_data=10).fits and balance_plan(MarkovChain(), small, n_data=10).fits
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 2), (2, 2), (3, 2)])
@@ -394,6 +399,7 @@ max_iter = 30
     [
         (lambda: MarkovChain(order=0), "markov_chain: order = 0 is not a number >= 1"),
         (lambda: MarkovChain(order=1.5), "markov_chain: order = 1.5"),
+        (lambda: MarkovChain(order=10**9), "markov_chain: order = 1000000000 is more than 29"),
         (lambda: MarkovChain("ab"), "markov_chain: levels = 'ab' is not a list of labels"),
         (lambda: MarkovChain(["a", "a"]), "markov_chain: levels .* are empty or not distinct"),
         (lambda: MarkovChain(initial=[1.0]), "initial and transition need levels"),
