@@ -20,6 +20,7 @@ from workload import difference, rows, trees
 from mixle_mpi import Resources
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.shard import cut_paths
 
 ITERATIONS = 6
 
@@ -37,7 +38,7 @@ def main(shapes: list[str], control: bool) -> int:
         serial = fit(data, model, serial_grid(), max_iter=ITERATIONS, tol=None)
         for shape in shapes:
             d, m = map(int, shape.split("x"))
-            if m > 1 and name == "atomic":
+            if m > 1 and not cut_paths(model):
                 continue
             for cut in cuts if m > 1 else [None]:
                 with resources.grid(d, m) as grid:
