@@ -14,10 +14,6 @@ from pathlib import Path
 
 import pytest
 
-if sys.version_info < (3, 11):  # pyarrow walks through all objects of the process for every block of CSV there
-    gc.collect()
-    gc.freeze()
-
 ROOT = Path(__file__).parent.parent
 # whatever started the tests must not look like the launcher of what they start
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "SLURM_", "MV2_")
@@ -81,6 +77,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "mpirun" in item.fixturenames:
             item.add_marker("launched")
+
+
+@pytest.fixture(scope="module", autouse=sys.version_info < (3, 11))
+def few_objects():
+    """pyarrow walks through all objects that the garbage collector knows for every block of CSV on such a Python: those
+    of collected and finished tests are put out of its sight."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
