@@ -6,10 +6,10 @@ import logging
 
 import numpy as np
 import pytest
+from hmmlearn import hmm
 
 from mixle_mpi import Categorical, Gaussian, HiddenMarkov, MultivariateGaussian, optimize
 
-hmm = pytest.importorskip("hmmlearn.hmm")
 logging.getLogger("hmmlearn").setLevel(logging.CRITICAL)
 ITERATIONS = 20
 LENGTHS = np.array([1, 40, 3, 77, 12, 160, 2, 55])
