@@ -98,8 +98,8 @@ def test_node_imports_the_execution_only_inside_its_public_methods():
     (node,) = (n for n in classes if n.name == "Node")
     for method in (n for n in node.body if isinstance(n, ast.FunctionDef)):
         if any(m.startswith("mixle_mpi") for m, *_ in imports_of(method)):
-            assert method.name in {"log_density", "posterior", "sample", "save", "viterbi", "forecast", "num_parameters",
-                                   "__repr__"}  # fmt: skip
+            assert method.name in {"log_density", "posterior", "sample", "save", "viterbi", "forecast",
+                                   "num_parameters", "__repr__"}  # fmt: skip
 
 
 @every
