@@ -134,6 +134,7 @@ class Accounting:
         if any(made):
             by = sum(n > 0 for n in made)
             lines.append(f"{sum(made)} kernels compiled on {by} of {len(made)} ranks; the next run loads them")
+        lines += self._division_in_time()
         beside = self.comparison()
         if "predicted" in beside:
             lines += comparison_lines(beside["predicted"], beside["measured"])
@@ -147,6 +148,16 @@ class Accounting:
         peaks = [r.peak_bytes / 1e6 for r in self.records]
         lines.append(f"peak memory of a rank: {min(peaks):.0f} to {max(peaks):.0f} MB, libraries included")
         return lines
+
+    def _division_in_time(self) -> list[str]:
+        """How far data shards that divide sequences in time had to work out steps again."""
+        again = [r.counts["repaired"] for r in self.records]
+        if not any(r.counts["told"] for r in self.records):
+            return []
+        passes = max(r.counts["passes"] for r in self.records)
+        how = ", and composed what did not forget" if any(r.counts["composed"] for r in self.records) else ""
+        return [f"sequences were divided in time; a pass worked out {sum(again) / passes:.1f} steps again, at most "
+                f"{max(again) / passes:.1f} on a rank{how}"]  # fmt: skip
 
     def _imbalance_line(self, crowded: bool) -> str:
         found = self.imbalance()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -110,11 +111,11 @@ def test_a_slow_rank_shows_as_waiting_of_the_others(monkeypatch):
     assert "% of the iterations' time spent waiting" in line and "--grid" in line and "data shards differ most" in line
 
 
-def made(works: list[float], waits: list[float], grid: tuple[int, int], loop: float = 1.0) -> Accounting:
-    """An accounting of ranks with these seconds of work and of waiting."""
+def made(works: list[float], waits: list[float], grid: tuple[int, int], loop: float = 1.0, **counts) -> Accounting:
+    """An accounting of ranks with these seconds of work and of waiting, and what all of them counted."""
     records = [
         OwnRecord(divmod(r, grid[1]), w + v + loop, {"score": w, "wait": v, "data_axis": loop - v},
-                  {"score": 10}, {}, {}, {"passes": 10, "rows": 1}, {}, 0)
+                  {"score": 10}, {}, {}, asdict(Counts(passes=10, rows=1, **counts)), {}, 0)
         for r, (w, v) in enumerate(zip(works, waits))
     ]  # fmt: skip
     result = Result(Gaussian(), 0.0, [0.0], 9, True, "converged", 1000, 1000.0, 1, grid, None, counts=Counts(passes=10))
@@ -136,6 +137,16 @@ def made(works: list[float], waits: list[float], grid: tuple[int, int], loop: fl
 def test_the_advice_names_the_option_to_change(accounting, crowded, says):
     (line,) = (text for text in accounting.lines(crowded) if text.startswith("average"))
     assert says in line
+
+
+def test_steps_that_were_repaired_are_told():
+    def line(**counts):
+        return [text for text in made([1, 1], [0, 0], (2, 1), **counts).lines(False) if "in time" in text]
+
+    assert line() == []
+    (text,) = line(told=40, repaired=70)
+    assert "14.0 steps again, at most 7.0 on a rank" in text and "composed" not in text
+    assert "composed" in line(told=40, composed=20, repaired=70)[0]
 
 
 def test_imbalance_is_the_busiest_over_the_average():
