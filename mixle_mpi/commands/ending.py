@@ -57,7 +57,7 @@ def run(name: str, parser: Callable[[bool], Parser], work: Callable[[Namespace, 
         command = parser(speaks)
         command.add_argument("--allow-singleton", action="store_true", help=ALLOW_SINGLETON)
         options = command.read(argv)
-    except UsageError as error:
+    except (UsageError, ModelError) as error:  # of the command line
         return _refuse_unstarted(name, launched, error)
     try:
         world = _start(launched, options.allow_singleton)

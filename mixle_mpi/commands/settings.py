@@ -269,7 +269,8 @@ def parse_value(written: str, text: str) -> Any:
             return found["value"]
     except tomllib.TOMLDecodeError as error:
         if text.lstrip()[:1] in ("[", "{", '"', "'"):
-            raise ModelError(f"{written}: not TOML: {error}") from None
+            raise ModelError(f"{written}: not TOML: {error}; the shell takes quotes away unless the whole is in "
+                             "quotes of the other kind") from None  # fmt: skip
     return text
 
 

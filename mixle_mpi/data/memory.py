@@ -171,7 +171,7 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
     elif "" in sequences and isinstance(data, (list, tuple, np.ndarray)) and not _named(data):
         return _ragged(list(data), "")
     elif isinstance(data, (list, tuple)) and _named(data):
-        named = {str(name): [row.get(name) for row in data] for name in data[0]}
+        named = {str(name): [row.get(name) for row in data] for name in dict.fromkeys(n for row in data for n in row)}
     elif isinstance(data, (list, tuple)):
         width = len(data[0]) if data else 0
         for number, row in enumerate(data):
@@ -236,11 +236,12 @@ def _from_rows(rows: list) -> dict[str, np.ndarray]:
     if not rows:
         return {}
     if isinstance(rows[0], Mapping):
-        names = list(rows[0])
+        names: dict[Any, None] = {}
         for number, row in enumerate(rows):
-            if not isinstance(row, Mapping) or set(row) != set(names):
-                raise DataError(f"row {number}: its keys are not those of row 0 ({', '.join(map(str, names))})")
-        return _split({str(n): _as_column([row[n] for row in rows]) for n in names})
+            if not isinstance(row, Mapping):
+                raise DataError(f"row {number} is {row!r}, not a dict as row 0 is")
+            names.update(dict.fromkeys(row))
+        return _split({str(n): _as_column([row.get(n) for row in rows]) for n in names})
     if not isinstance(rows[0], (tuple, list, np.ndarray)):
         return {"0": _as_column(rows)}
     flat = [_flat(row) for row in rows]

@@ -96,7 +96,11 @@ def known_chain(executor: Executor, path: str | None) -> tuple[HiddenMarkovBank,
     """The bank of the hidden Markov model at a path, and which of its members. Raises ModelError unless it is one."""
     chain = chain_at(executor, path or "")
     if chain is None:
-        raise ModelError(f"there is no hidden Markov model at {path or ''!r}")
+        paths = [b.path for b in executor.bank.walk() if isinstance(b, HiddenMarkovBank)]
+        there = f"; there is one at {', '.join(map(repr, paths[:20]))}" if paths else ", nor elsewhere in the model"
+        if any("*" in known for known in paths):
+            there += ", where a number stands for *"
+        raise ModelError(f"there is no hidden Markov model at path {path or ''!r}{there}")
     return chain
 
 

@@ -94,7 +94,9 @@ def read(
     if named and weights not in opened.names:
         raise DataError(f"weights: no column {weights!r}; {nearest(weights, opened.names)}")
     names = tuple(name for name in opened.names if not (named and name == weights))
-    placed = together(world, lambda: model.place(Scope(names)))
+    taken = {weights: "the sample weights"} if named else {}
+    taken |= {} if sequence is None else {sequence: "which sequence a step is of"}
+    placed = together(world, lambda: placed_on(model, names, taken))
     slots = slots_of(placed, weights if named else None)
     table = opened.read(slots.wants())
     own = (
@@ -106,6 +108,17 @@ def read(
     check(slots, summaries, strict, table)
     bound_slots = bindings(slots, summaries, warn and world.rank == 0, centre=strict)
     return Read(placed.bind(bound_slots), table, slots, bound_slots, own, None if named else weights, local)
+
+
+def placed_on(model: Node, names: tuple[str, ...], taken: dict[str, str]) -> Node:
+    """The model on columns of these names; `taken` says what other columns hold. Raises ModelError."""
+    try:
+        return model.place(Scope(names))
+    except ModelError as error:
+        for name, what in taken.items():
+            if f"no column {name!r}" in str(error):
+                raise ModelError(f"{error}; {name!r} says {what}, and is no part of the model") from None
+        raise
 
 
 def deal(

@@ -82,10 +82,13 @@ def choice_lines(choice: Choice) -> list[str]:
 
 
 class Progress:
-    """One flushed line for every `every` iterations, below a heading, and each of several starts below its own."""
+    """One flushed line for every `every` iterations, below a heading, and each of several starts below its own.
 
-    def __init__(self, every: int, starts: int = 1, seed: int = 0):
-        self.every, self.starts, self.seed = every, starts, seed
+    `word` is what the log likelihood is divided by the number of: rows, or steps of sequences.
+    """
+
+    def __init__(self, every: int, starts: int = 1, seed: int = 0, word: str = "row"):
+        self.every, self.starts, self.seed, self.word = every, starts, seed, word
         self._is_headed = False
 
     def show(self, iteration: Iteration) -> None:
@@ -94,7 +97,7 @@ class Progress:
             self._is_headed = True
             if self.starts > 1:
                 print(start_words(iteration.start, self.starts, self.seed), flush=True)
-            print("iteration  log likelihood/row      change/row   seconds", flush=True)
+            print(f"iteration  {'log likelihood/' + self.word:>18}  {'change/' + self.word:>14}   seconds", flush=True)
         if iteration.n_iter % self.every == 0:
             change = "-" if iteration.change is None else f"{iteration.change:.3e}"
             numbers = f"{iteration.n_iter:9d}  {iteration.per_row:18.10f}  {change:>14}  {iteration.seconds:8.2f}"

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from mixle_mpi.contract.columns import SHIFTED, Encoding
+from mixle_mpi.contract.columns import LENGTH, SHIFTED, Encoding
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.families.categorical import Categorical
@@ -49,6 +49,7 @@ def column_lines(model: Node) -> list[str]:
     for leaf in model.walk():
         if isinstance(leaf, Family) and leaf.encoding is not None:
             e, name = leaf.encoding, ", ".join(leaf.columns)
+            name = "number of steps" if name.endswith(LENGTH) else name
             if e.levels:
                 levels = ", ".join(map(label_text, e.levels[:MOST_VALUES]))
                 more = f", {len(e.levels) - MOST_VALUES} more" if len(e.levels) > MOST_VALUES else ""

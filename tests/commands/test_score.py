@@ -177,6 +177,6 @@ def test_states_of_steps_and_of_the_next(tmp_path, mpirun):
 
 def test_states_are_those_of_a_hidden_markov_model(fitted, tmp_path, capsys):
     assert main([str(fitted), str(DATA), "--out", str(tmp_path / "s.csv"), "--steps"]) == 2
-    assert "there is no hidden Markov model at ''" in capsys.readouterr().err
+    assert "there is no hidden Markov model at path '', nor elsewhere" in capsys.readouterr().err
     assert main([str(fitted), str(DATA), "--out", str(tmp_path / "s.csv"), "--steps", "--forecast"]) == 2
     assert not (tmp_path / "s.csv").exists()
