@@ -56,7 +56,8 @@ def row_of(line, kind=None):
         text = line[:SHOWN].decode(errors="replace")
         raise Fault(0, f": not JSON: {error}; the line is {text!r}") from error
     if not isinstance(value, (dict, list) if kind is None else kind):
-        wanted = "an object or an array" if kind is None else f"{KINDS[kind]}, as the first row is"
+        rows = "an object or an array (of letters, for a text)"
+        wanted = rows if kind is None else f"{KINDS[kind]}, as the first row is"
         raise Fault(0, f" is {KINDS.get(type(value), 'a number')}, not {wanted}")
     return value
 

@@ -148,5 +148,6 @@ def check_sequences(holds: bool, want: str, where: str) -> str:
     if holds and not wanted:
         raise DataError(f"{where} holds sequences: its model is a sequence, markov_chain or hidden_markov")
     if wanted and not holds:
-        raise DataError(f"{where} holds no sequences, which its model is of")
+        raise DataError(f"{where} holds no sequences, which its model is of; of a text in a file, write an array of "
+                        "its letters")  # fmt: skip
     return want.removeprefix(SEQUENCE)
