@@ -57,6 +57,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     from mixle_mpi.data.table import on_first, together
     from mixle_mpi.execution.evaluate import executor_for, known_chain, mixture_at
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
+    from mixle_mpi.execution.initialise import level_of
     from mixle_mpi.execution.saved import load
     from mixle_mpi.execution.warm import warm
     from mixle_mpi.models.mixture import Mixture
@@ -74,6 +75,8 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
             chain = known_chain(executor, options.path)
         elif options.path is not None or isinstance(model, Mixture):
             mixture = mixture_at(executor, options.path or "")
+            if level_of(mixture[0]):
+                raise ModelError(f"--path {options.path}: the mixture there is of steps, of which `score` writes none")
         with SharedFile(out, grid.world) as file:
             if chain is None:
                 together(grid.world, lambda: write_rows(executor, mixture, file, sums))

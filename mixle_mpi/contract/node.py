@@ -143,7 +143,8 @@ class Node:
 
     def posterior(self, data, path: str | None = None, **options) -> np.ndarray:
         """Posterior probability of each component, (n, components), of the mixture at `path`, else the root; of a
-        hidden Markov model there, of each state in the steps of all sequences, (steps, states).
+        mixture of steps, (steps, components); of a hidden Markov model, of each state in the steps of all sequences,
+        (steps, states).
 
         Raises ValueError when there is neither there, a parameter is absent, or the data do not fit.
         """

@@ -26,10 +26,11 @@ def chain_at(executor: Executor, path: str) -> tuple[HiddenMarkovBank, int] | No
     return None
 
 
-def captured(executor: Executor, bank: Bank, tile: Tile):
-    """What a bank leaves of a scored tile when it accumulates, see `Tile.captured`."""
+def captured(executor: Executor, bank: Bank, tile: Tile, top: Bank | None = None):
+    """What a bank leaves of a tile when `top` accumulates, which scored it, by default the root: `Tile.captured`."""
+    top = executor.bank if top is None else top
     tile.captured[id(bank)] = None  # the row sets that were scored share this dict
-    executor._drive([executor.bank.accumulate(tile, np.ones((1, tile.n)))], Pass())
+    executor._drive([top.accumulate(tile, np.ones((top.size, tile.n)))], Pass())
     return tile.captured.pop(id(bank))
 
 
@@ -41,12 +42,12 @@ def prepared_tiles(executor: Executor) -> Iterator[Tile]:
 
 
 def states_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
-    """Posterior probabilities of the states in all steps of a tile (steps, states), given all that the model reads;
-    NaN in sequences of probability zero. Collective over the model axis."""
+    """Posterior probabilities of the states in all steps of a tile (steps, states), given that the sequences are of
+    this chain; NaN in sequences of probability zero. Collective over the model axis."""
     executor._begin()
-    executor._drive([executor.bank.score(tile)], Pass())
+    executor._drive([bank.score(tile)], Pass())
     states = slice(member * bank.node.num_states, (member + 1) * bank.node.num_states)
-    found = captured(executor, bank, tile)[1][states].T.copy()
+    found = captured(executor, bank, tile, bank)[1][states].T.copy()
     total = found.sum(axis=1, keepdims=True)
     return np.divide(found, total, out=np.full_like(found, np.nan), where=total > 0)
 

@@ -10,6 +10,7 @@ from mixle_mpi.execution.decode import captured, chain_at, forecasts_of, path_of
 from mixle_mpi.execution.executor import Executor, Pass
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.grid import Grid, serial_grid
+from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.execution.load import load
 from mixle_mpi.execution.shard import compile_tree
 from mixle_mpi.execution.ties import count_free
@@ -48,14 +49,13 @@ def log_density(model: Node, data, **options) -> np.ndarray:
 
 def posterior(model: Node, data, path: str | None = None, **options) -> np.ndarray:
     """See `Node.posterior`."""
-    executor, total = executor_for(model, data, serial_grid(), **options)
+    executor, _ = executor_for(model, data, serial_grid(), **options)
     if (chain := chain_at(executor, path or "")) is not None:
-        return np.concatenate([states_of(executor, *chain, tile) for tile in prepared_tiles(executor)])
+        nothing = np.empty((0, chain[0].node.num_states))
+        return np.concatenate([nothing, *(states_of(executor, *chain, tile) for tile in prepared_tiles(executor))])
     mixture = mixture_at(executor, path or "")
-    out = np.empty((total, mixture[0].node.num_components))
-    for first, scores, resp in scored_tiles(executor, mixture):
-        out[first : first + len(scores)] = resp
-    return out
+    nothing = np.empty((0, mixture[0].node.num_components))
+    return np.concatenate([nothing, *(resp for _, _, resp in scored_tiles(executor, mixture))])
 
 
 def mixture_at(executor: Executor, path: str) -> tuple[MixtureBank, int]:
@@ -106,7 +106,7 @@ def known_chain(executor: Executor, path: str | None) -> tuple[HiddenMarkovBank,
 
 def scored_tiles(executor: Executor, mixture: tuple[MixtureBank, int] | None):
     """Yield (first row of the shard, log densities (n,), posteriors (n, K) of one member of a
-    mixture bank, or None) for each tile.
+    mixture bank, of a mixture of steps (steps, K), or None) for each tile.
 
     A row where the mixture is not observed has its weights; a row of probability zero under each of
     its components has NaN. Collective over the model axis.
@@ -125,7 +125,8 @@ def scored_tiles(executor: Executor, mixture: tuple[MixtureBank, int] | None):
 
 def _responsibilities(executor: Executor, bank: MixtureBank, member: int, tile) -> np.ndarray:
     index, groups = captured(executor, bank, tile)
-    out = np.empty((tile.n, bank.node.num_components))
+    level = level_of(bank)
+    out = np.empty((tile.steps(level).n if level else tile.n, bank.node.num_components))
     for rows, part, log_weights in zip(bank.unit_rows, groups, bank.log_weights):
         own = np.flatnonzero(bank.unit_member[rows] == member)
         number = bank.unit_number[rows[own]]

@@ -74,15 +74,30 @@ def _chains(node: HiddenMarkov, n: int, rng: np.random.Generator) -> np.ndarray:
     lengths = _lengths(node, n, rng)
     states = np.empty(int(lengths.sum()), np.int64)
     starts = np.cumsum(lengths) - lengths
-    rows = np.cumsum(node.transition, axis=1)
-    first, u = np.cumsum(node.initial), rng.random(len(states))
+    ends, u = _ends(node, int(lengths.max(initial=0))), rng.random(len(states))
     for t in range(int(lengths.max(initial=0))):  # all sequences that have a step t
         at = starts[lengths > t] + t
-        cumulative = np.broadcast_to(first, (len(at), len(first))) if t == 0 else rows[states[at - 1]]
-        states[at] = np.minimum((cumulative <= u[at, None]).sum(axis=1), len(first) - 1)
+        p = np.broadcast_to(node.initial, (len(at), node.num_states)) if t == 0 else node.transition[states[at - 1]]
+        if node.terminal is not None:
+            p = p * ends[lengths[lengths > t] - 1 - t]
+            if (p.sum(axis=1) == 0).any():
+                none = int(lengths[lengths > t][np.argmin(p.sum(axis=1))])
+                raise ModelError(f"hidden_markov: no path of {none} steps ends in a terminal state")
+            p = p / p.sum(axis=1, keepdims=True)
+        states[at] = np.minimum((np.cumsum(p, axis=1) <= u[at, None]).sum(axis=1), node.num_states - 1)
     used = np.unique(states) if len(states) else np.zeros(1, int)
     parts = [(np.flatnonzero(states == s), draw(node.emissions[s], int((states == s).sum()), rng)) for s in used]
     return _split(_merged(parts, len(states)), lengths)
+
+
+def _ends(node: HiddenMarkov, steps: int) -> np.ndarray:
+    """How likely a path ends in a terminal state after so many more steps, (steps, states), each row up to a factor."""
+    found = np.empty((max(steps, 1), node.num_states))
+    found[0] = node.end
+    for more in range(1, steps):
+        found[more] = node.transition @ found[more - 1]
+        found[more] /= max(found[more].max(), np.finfo(float).tiny)
+    return found
 
 
 def _labels(node: MarkovChain, n: int, rng: np.random.Generator) -> np.ndarray:

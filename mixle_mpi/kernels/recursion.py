@@ -16,6 +16,7 @@ from numba import njit
 from mixle_mpi.kernels.elementary import FAST, IMPOSSIBLE, exp_nonpositive
 
 BLOCK = 32  # steps that are turned over at a time
+FAINT = 1e-280  # a sum of probabilities below this has lost digits, or all
 WIDE, MANY = 7, 12  # states, and sequences at a time, from which BLAS multiplies them faster
 
 
@@ -83,11 +84,41 @@ def add_product(row, matrix, out):
         i += 1
 
 
+@njit(inline="always")
+def weighed(prior, density):
+    """The sum of prior * density, (states,) each."""
+    total = 0.0
+    for s in range(len(prior)):
+        total += prior[s] * density[s]
+    return total
+
+
+@njit(cache=True)
+def anew(prior, scores, step, density, top):
+    """Densities (states,) of one step again, written to density: relative to the best of the states that can be.
+
+    prior (states,) is 0 for those that cannot, whose density becomes 0; scores (states, n). Returns what was
+    subtracted, -inf where no state explains the step; and `top`, what it was before, where none can be. The best of all
+    states may be out of reach, and so far above the others that these were lost.
+    """
+    most, any_state = -np.inf, False
+    for s in range(len(prior)):
+        if prior[s] > 0.0:
+            most, any_state = max(most, scores[s, step]), True
+    if not any_state:
+        return top
+    for s in range(len(prior)):
+        known = prior[s] > 0.0 and most > IMPOSSIBLE
+        density[s] = exp_nonpositive(scores[s, step] - most) if known else 0.0
+    return most if most > IMPOSSIBLE else -np.inf
+
+
 @njit(cache=True, fastmath=FAST)
-def forward(density, starts, initial, transition, alpha, scale):
+def forward(density, starts, initial, transition, alpha, scale, scores, order, top):
     """Forward probabilities alpha (steps, states) of packed steps, and scale (steps,), what they added up to.
 
-    density (steps, states), starts (times + 1,) int64, initial (states,), transition (states, states).
+    density (steps, states), starts (times + 1,) int64, initial (states,), transition (states, states). scores, order
+    and top are those of `densities`; density and top are changed where states out of reach hid the others.
     The scale is 0, and so are the probabilities, from the step on that no path explains.
     """
     states = len(initial)
@@ -105,14 +136,15 @@ def forward(density, starts, initial, transition, alpha, scale):
                     alpha[p] = 0.0
                     add_product(alpha[before + p - first], transition, alpha[p])
         for p in range(first, stop):
-            total = 0.0
-            for s in range(states):
-                alpha[p, s] *= density[p, s]
-                total += alpha[p, s]
+            row, seen = alpha[p], density[p]
+            total = weighed(row, seen)
+            if total < FAINT:
+                top[p] = anew(row, scores, order[p], seen, top[p])
+                total = weighed(row, seen)
             scale[p] = total
             share = 1.0 / total if total > 0.0 else 0.0
             for s in range(states):
-                alpha[p, s] *= share
+                row[s] *= seen[s] * share
 
 
 @njit(cache=True, fastmath=FAST)
@@ -152,7 +184,7 @@ def backward(density, starts, back, end, alpha, scale, weights, before):
             p, w = first + i, weights[i]
             share = 1.0 / scale[p] if scale[p] > 0.0 else 0.0
             for s in range(states):
-                beta = behind[i, s]
+                beta = behind[i, s] if alpha[p, s] > 0.0 else 0.0  # out of reach: it may be beyond all numbers
                 alpha[p, s] *= beta * w
                 density[p, s] *= beta * share
 
@@ -208,12 +240,13 @@ def best_paths(scores, offsets, log_initial, log_transition, log_end, path):
 
 
 @njit(cache=True, fastmath=FAST)
-def filter_chunk(prior, density, transition, alpha, scale, known, agree):
+def filter_chunk(prior, density, transition, alpha, scale, scores, top, known, agree):
     """Forward probabilities of consecutive steps of one sequence; how many steps were worked out.
 
     prior (states,) is the distribution of the first state before its step is seen; density, alpha (steps, states),
-    scale (steps,). Where alpha is `known` from another prior, it stops at the first step where the two differ by
-    no more than `agree`: from there on they are equal, as the filter has forgotten where it started.
+    scale, top (steps,), scores (states, steps) as in `forward`. Where alpha is `known` from another prior, it stops at
+    the first step where no probability differs by more than `agree` of itself: from there on they are equal, as the
+    filter has forgotten where it started. A small one counts as much as a large one: it may be all that is left later.
     """
     steps, states = density.shape
     row = np.empty(states)
@@ -223,29 +256,29 @@ def filter_chunk(prior, density, transition, alpha, scale, known, agree):
         else:
             row[:] = 0.0
             add_product(alpha[t - 1], transition, row)
-        total = 0.0
-        for s in range(states):
-            row[s] *= density[t, s]
-            total += row[s]
+        total = weighed(row, density[t])
+        if total < FAINT:
+            top[t] = anew(row, scores, t, density[t], top[t])
+            total = weighed(row, density[t])
         share = 1.0 / total if total > 0.0 else 0.0
-        apart = 0.0
+        apart = 0
         for s in range(states):
-            value = row[s] * share
-            apart = max(apart, abs(value - alpha[t, s]))
+            value = row[s] * density[t, s] * share
+            apart += abs(value - alpha[t, s]) > agree * value
             alpha[t, s] = value
         scale[t] = total
-        if known and apart <= agree:
+        if known and apart == 0:
             return t + 1
     return steps
 
 
 @njit(cache=True, fastmath=FAST)
-def smooth_chunk(behind, density, back, scale, beta, known, agree):
+def smooth_chunk(behind, density, back, scale, alpha, beta, known, agree):
     """Backward probabilities beta (steps, states) of consecutive steps, from the last to the first; how many steps
     were worked out.
 
-    behind (states,) are those of the last step; back (states, states) the transposed transition matrix. Where beta is
-    `known` it stops as `filter_chunk` does, when no value differs by more than `agree` of the largest.
+    behind (states,) are those of the last step; back (states, states) the transposed transition matrix. They are 0 for
+    states out of reach, whose alpha is 0. Where beta is `known` it stops as `filter_chunk` does.
     """
     steps, states = density.shape
     row, seen = np.empty(states), np.empty(states)
@@ -259,12 +292,12 @@ def smooth_chunk(behind, density, back, scale, beta, known, agree):
                 seen[s] = density[t + 1, s] * beta[t + 1, s] * share
             row[:] = 0.0
             add_product(seen, back, row)
-        apart, most = 0.0, 0.0
+        apart = 0
         for s in range(states):
-            apart = max(apart, abs(row[s] - beta[t, s]))
-            most = max(most, row[s])
-            beta[t, s] = row[s]
-        if known and apart <= agree * most:
+            value = row[s] if alpha[t, s] > 0.0 else 0.0
+            apart += abs(value - beta[t, s]) > agree * value
+            beta[t, s] = value
+        if known and apart == 0:
             return done + 1
     return steps
 
@@ -287,22 +320,31 @@ def chunk_statistics(before, density, alpha, beta, scale, weight, expected):
 
 
 @njit(cache=True, fastmath=FAST)
-def chunk_operator(density, transition, out):
-    """out (states, states): the product over steps of transition @ diag(density[t]), up to a factor."""
+def chunk_operator(density, transition, scores, top, out):
+    """Logarithms out (states, states) of the product over steps of transition @ diag(density[t]).
+
+    density (steps, states) relative to top (steps,), scores (states, steps). Each row is scaled by itself, and takes
+    its own densities where those of the chunk leave nothing of it.
+    """
     steps, states = density.shape
+    own = np.empty(states)
     for s in range(states):
+        row, logarithm = np.zeros(states), 0.0
+        row[s] = 1.0
+        for t in range(steps):
+            work = np.zeros(states)
+            add_product(row, transition, work)
+            own[:] = density[t]
+            total = weighed(work, own)
+            if total < FAINT:
+                most = anew(work, scores, t, own, top[t])
+                total = weighed(work, own)
+                if total == 0.0:
+                    logarithm = -np.inf
+                    break
+                logarithm += most - (top[t] if top[t] > -np.inf else 0.0)
+            logarithm += np.log(total)
+            for k in range(states):
+                row[k] = work[k] * own[k] / total
         for k in range(states):
-            out[s, k] = 1.0 if s == k else 0.0
-    work = np.empty((states, states))
-    for t in range(steps):
-        most = 0.0
-        for s in range(states):
-            work[s] = 0.0
-            add_product(out[s], transition, work[s])
-            for k in range(states):
-                work[s, k] *= density[t, k]
-                most = max(most, work[s, k])
-        share = 1.0 / most if most > 0.0 else 0.0
-        for s in range(states):
-            for k in range(states):
-                out[s, k] = work[s, k] * share
+            out[s, k] = np.log(row[k]) + logarithm

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from mixle_mpi.kernels.elementary import FAST, IMPOSSIBLE, exp_nonpositive
+from mixle_mpi.kernels.recursion import FAINT, anew, weighed
 
 
 @njit(cache=True, fastmath=FAST)
@@ -51,9 +52,10 @@ def add_products(rows, matrix, k, out):
 
 
 @njit(cache=True, fastmath=FAST)
-def forward(density, starts, initial, transition, alpha, scale):
+def forward(density, starts, initial, transition, alpha, scale, scores, order, top):
     """Forward probabilities alpha (states, steps) of packed steps, and scale (steps,), as `recursion.forward`."""
     states = len(initial)
+    prior, own = np.empty(states), np.empty(states)
     share = np.empty(starts[1] - starts[0] if len(starts) > 1 else 0)
     for t in range(len(starts) - 1):
         first, stop = starts[t], starts[t + 1]
@@ -68,14 +70,20 @@ def forward(density, starts, initial, transition, alpha, scale):
                 row[:] = 0.0
                 add_products(alpha[:, before : before + n], transition, k, row)
             for i in range(n):
-                row[i] *= seen[i]
-                total[i] += row[i]
+                total[i] += row[i] * seen[i]
         for i in range(n):
+            if total[i] < FAINT:
+                for k in range(states):
+                    prior[k], own[k] = alpha[k, first + i], density[k, first + i]
+                top[first + i] = anew(prior, scores, order[first + i], own, top[first + i])
+                total[i] = weighed(prior, own)
+                for k in range(states):
+                    density[k, first + i] = own[k]
             share[i] = 1.0 / total[i] if total[i] > 0.0 else 0.0
         for k in range(states):
-            row = alpha[k, first:stop]
+            row, seen = alpha[k, first:stop], density[k, first:stop]
             for i in range(n):
-                row[i] *= share[i]
+                row[i] *= seen[i] * share[i]
 
 
 @njit(cache=True, fastmath=FAST)
@@ -114,8 +122,9 @@ def backward(density, starts, back, end, alpha, scale, weights, expected):
         for s in range(states):
             row, seen, beta = alpha[s, first:stop], density[s, first:stop], behind[s]
             for i in range(n):
-                row[i] *= beta[i] * weights[i]
-                seen[i] *= beta[i] * share[i]
+                value = beta[i] if row[i] > 0.0 else 0.0
+                row[i] *= value * weights[i]
+                seen[i] *= value * share[i]
 
 
 @njit(cache=True)

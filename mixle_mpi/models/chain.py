@@ -10,6 +10,7 @@ import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.contract.errors import NumericalError
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
 from mixle_mpi.contract.tile import Chunk, Tile
@@ -24,6 +25,8 @@ from mixle_mpi.models.units import Units
 
 NARROW = 6  # states, up to which recursions run across sequences
 MANY = 8  # if there are so many at a time, on average
+LOST = ("in some sequence a state falls more than 700 nats behind the others and is likely later, which recursions "
+        "cannot follow")  # fmt: skip
 WIDE, LARGE = 24, 4  # with so many states so many times as many steps are evaluated at once
 STICKY = 0.5  # of the probability of a transition at the start, what stays in its state on top of an even share
 
@@ -179,7 +182,8 @@ class HiddenMarkovBank(StepsBank):
             density, alpha = tile.array(self, f"density_{m}", *shape), tile.array(self, f"alpha_{m}", *shape)
             top, scale = np.empty(steps), np.empty(steps)
             kernels.densities(scores, packing.order if across else packing.place, density, top)
-            kernels.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale)
+            kernels.forward(density, packing.starts, self.initial[m], self.transition[m], alpha, scale, scores,
+                            packing.order, top)  # fmt: skip
             chains.saved.append((density, alpha, scale))
             with np.errstate(divide="ignore"):
                 logs = np.log(scale) + top
@@ -290,8 +294,10 @@ class HiddenMarkovBank(StepsBank):
             names = f"density_{m}", f"alpha_{m}", f"beta_{m}"
             density, alpha, beta = (tile.array(self, name, steps.n, s) for name in names)
             top, scale = np.empty(steps.n), np.empty(steps.n)
-            recursion.densities(emissions[self._units(m)], order, density, top)
-            chains.append(Chain(self.initial[m], self.transition[m], self.back[m], density, top, alpha, beta, scale))
+            scores = emissions[self._units(m)]
+            recursion.densities(scores, order, density, top)
+            chains.append(Chain(self.initial[m], self.transition[m], self.back[m], scores, density, top, alpha, beta,
+                                scale))  # fmt: skip
         chunks = tile.saved[id(self)] = Chunks(chains, steps.offsets, chunk, self.node.end)
         yield from chunks.forward()
         out = yield from chunks.log_densities()
@@ -334,6 +340,8 @@ class HiddenMarkovBank(StepsBank):
         rows = own[self._name]
         for name in ("initial", "transition"):
             old, counts = theta[self._name][name][rows], stats[self._name][name][rows]
+            if not np.isfinite(counts).all():
+                raise NumericalError(f"{self.path or 'hidden_markov'}: {LOST}")
             total = counts.sum(axis=-1, keepdims=True)
             move = (total > 0) & (not self.node.fixed)
             new[self._name][name][rows] = np.where(move, counts / np.where(total > 0, total, 1.0), old)

@@ -17,11 +17,12 @@ import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.tile import Chunk
+from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels import recursion
+from mixle_mpi.kernels.elementary import IMPOSSIBLE
 
-AGREE = 1e-15  # probabilities that differ by no more are equal to rounding
+AGREE = 4e-15  # of themselves: probabilities that differ by no more are equal to rounding
 ROUNDS = 3  # of repairs, after which chunks are composed as operators
-TINY = 1e-300  # a vector that is zero stays so when it is divided by this
 BEFORE, BEHIND = -1, 1  # the sides of a shard
 CHANGED, THROUGH = -2, -1  # what stands after the values that shards tell
 
@@ -30,12 +31,13 @@ Steps = Generator[Partial, np.ndarray, None]
 
 @dataclass
 class Chain:
-    """One member's chain, and arrays (steps, states) or (steps,) of the steps held here; `before` (states,) is how the
-    shard before ended."""
+    """One member's chain, log densities `scores` (states, steps) of the steps held here, and arrays (steps, states) or
+    (steps,) of these; `before` (states,) is how the shard before ended."""
 
     initial: np.ndarray
     transition: np.ndarray
     back: np.ndarray
+    scores: np.ndarray
     density: np.ndarray
     top: np.ndarray
     alpha: np.ndarray
@@ -86,7 +88,7 @@ class Chunks:
 
     def _filter(self, chain: Chain, run: slice, prior: np.ndarray, known: bool) -> int:
         return recursion.filter_chunk(prior, chain.density[run], chain.transition, chain.alpha[run], chain.scale[run],
-                                      known, AGREE)  # fmt: skip
+                                      chain.scores[:, run], chain.top[run], known, AGREE)  # fmt: skip
 
     def _ends(self) -> list[np.ndarray]:
         """How each chain ends here, for the shard that goes on with it."""
@@ -118,8 +120,8 @@ class Chunks:
         up to 1."""
         total = chain.alpha[run.stop - 1] @ behind
         scaled = behind / total if total > 0 else np.zeros_like(behind)
-        return recursion.smooth_chunk(scaled, chain.density[run], chain.back, chain.scale[run], chain.beta[run], known,
-                                      AGREE)  # fmt: skip
+        return recursion.smooth_chunk(scaled, chain.density[run], chain.back, chain.scale[run], chain.alpha[run],
+                                      chain.beta[run], known, AGREE)  # fmt: skip
 
     def _begins(self) -> list[np.ndarray]:
         """Backward probabilities, up to a factor, of the step before the first, for the shard that has it."""
@@ -156,27 +158,31 @@ class Chunks:
         if not everyone[:, :, CHANGED].any():
             return
         states = len(self.end)
-        own = np.zeros((len(self.chains), states, states))
+        own = np.zeros((len(self.chains), states, states))  # logarithms
         if self.through:
             for chain, operator in zip(self.chains, own):
-                recursion.chunk_operator(chain.density, chain.transition, operator)
+                recursion.chunk_operator(chain.density, chain.transition, chain.scores, chain.top, operator)
             self.repaired += len(self.chains) * states * int(self.offsets[-1])
         self.settling += 0, 1
         operators = yield Partial(ReductionOp.REPLICATE, own, axis="data")
         if listens:
-            repair(np.array([self._composed(side, everyone[:, k], operators[:, k]) for k in range(len(own))]), False)
+            repair(np.array([self._composed(side, chain, everyone[:, k], operators[:, k])
+                             for k, chain in enumerate(self.chains)]), False)  # fmt: skip
 
-    def _composed(self, side: int, told: np.ndarray, operators: np.ndarray) -> np.ndarray:
+    def _composed(self, side: int, chain: Chain, told: np.ndarray, operators: np.ndarray) -> np.ndarray:
         """What the neighbour would tell of one chain: the word of the nearest shard that no sequence passes through,
         by way of the operators of those between."""
         nearest = self.shard + side
         while told[nearest, THROUGH]:
             nearest += side
-        found = told[nearest, :CHANGED]
+        found = safe_log(told[nearest, :CHANGED])
         for shard in range(nearest - side, self.shard, -side):
-            found = found @ operators[shard] if side == BEFORE else operators[shard] @ found
-            found = found / max(found.sum(), TINY)  # forward ones are a distribution
-        return found
+            through = operators[shard] if side == BEHIND else operators[shard].T
+            found = np.logaddexp.reduce(through + found, axis=1)
+        possible = found if side == BEFORE else found[chain.alpha[-1] > 0]  # others do not matter
+        most = possible.max(initial=-np.inf)
+        value = np.exp(np.minimum(found - most, 0.0)) if most > IMPOSSIBLE else np.zeros_like(found)
+        return value / value.sum() if side == BEFORE and most > IMPOSSIBLE else value  # forward ones are a distribution
 
     def _told(self, values: list[np.ndarray], changed: bool) -> Partial:
         """For all shards: values (members, states), whether they changed, whether a sequence passes through here."""

@@ -135,8 +135,10 @@ def _mixture(keys: dict, where: str) -> Mixture:
 
 
 def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
-    """The nested dict that `build` turns into an equal model; without parameters, its structure alone."""
+    """The nested dict that `build` turns into an equal model; without parameters, its structure alone, and what is
+    fixed, which a structure cannot be without."""
     spec: dict[str, Any] = {"type": node.type_name()}
+    parameters = parameters or bool(vars(node).get("fixed"))
     if isinstance(node, Family):
         for name in inspect.signature(type(node)).parameters:
             if name in ("levels", "dim"):
@@ -192,7 +194,7 @@ def _described_states(node: HiddenMarkov, parameters: bool) -> dict[str, Any]:
 
 def _described_labels(node: MarkovChain, parameters: bool) -> dict[str, Any]:
     """Levels and probabilities of a Markov chain."""
-    spec: dict[str, Any] = {} if node.levels is None else {"levels": list(node.levels)}
+    spec: dict[str, Any] = {"levels": list(node.levels)} if node.levels else {}
     if parameters and node.initial is not None:
         first = [np.asarray(p).tolist() for p in node.parts[:-1]]
         spec["initial"] = first if node.order > 1 else first[0]

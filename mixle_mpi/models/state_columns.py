@@ -13,6 +13,7 @@ import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
+from mixle_mpi.kernels.recursion import FAINT
 
 Steps = Generator[Partial, np.ndarray, None]
 
@@ -60,8 +61,21 @@ class StateColumns:
         for t in range(steps):
             prior = self.initial[:, self.own] if self.begins[t] else (self.alpha[t - 1][:, None] @ columns)[:, 0]
             alpha = yield from self._together(prior * self.density[t])
+            if (alpha.sum(axis=1) < FAINT).any():  # as all shards know
+                yield from self._anew(t, prior, alpha.sum(axis=1) < FAINT)
+                alpha = yield from self._together(prior * self.density[t])
             self.scale[t] = alpha.sum(axis=1)
             self.alpha[t] = alpha * inverse(self.scale[t])[:, None]
+
+    def _anew(self, t: int, prior: np.ndarray, faint: np.ndarray) -> Steps:
+        """Densities of a step again under `faint` members, relative to the best of the states that can be, see
+        `recursion.anew`."""
+        possible = np.where(prior > 0, self.scores[:, :, t], -np.inf)
+        tops = yield Partial(ReductionOp.REPLICATE, possible.max(axis=1, initial=-np.inf, keepdims=True))
+        top = tops.max(axis=0)[:, 0]
+        shift = np.where(top > IMPOSSIBLE, top, np.inf)
+        self.density[t, faint] = np.exp(possible - shift[:, None])[faint]
+        self.top[faint, t] = np.where(top > IMPOSSIBLE, top, -np.inf)[faint]
 
     def log_densities(self) -> np.ndarray:
         """Log density (members, sequences) of each sequence, after `forward`."""
@@ -87,6 +101,7 @@ class StateColumns:
                 beta = self.end[self.own] * inverse(self.alpha[t] @ self.end)[:, None]
             else:
                 beta = (rows @ behind[:, :, None])[:, :, 0]
+            beta = np.where(self.alpha[t][:, self.own] > 0, beta, 0.0)  # out of reach: it may be beyond all numbers
             passed[t] = self.density[t] * beta * share[t][:, None]
             posteriors[:, :, t] = self.alpha[t][:, self.own] * beta * each[:, t, None]
             if not self.begins[t]:

@@ -98,3 +98,35 @@ def test_a_sequence_of_probability_zero_counts_once(shards, at):
     for found in run_on_threads(shards, 1, lambda grid: fit([bad, ["a"] * 4], model, grid, **options)):
         assert found.impossible == alone.impossible == 1
         np.testing.assert_allclose(found.history, alone.history, rtol=1e-13)
+
+
+SLOW = {
+    "left to right": ([1.0, 0.0, 0.0], [[0.97, 0.03, 0.0], [0.0, 0.97, 0.03], [0.0, 0.0, 1.0]]),
+    "never left": ([0.3, 0.3, 0.4], np.eye(3)),
+    "hardly ever left": ([0.3, 0.3, 0.4], np.eye(3) * (1.0 - 3e-25) + 1e-25),
+    "two blocks": ([0.5, 0.2, 0.3], [[0.6, 0.4, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("shards", [2, 4, 7])
+@pytest.mark.parametrize("chain", SLOW)
+def test_small_probabilities_matter_where_states_are_not_refreshed(chain, shards):
+    """A state that seems lost when chunks meet may be all that is left later: nothing is agreed on before it agrees."""
+    initial, transition = SLOW[chain]
+    model = HiddenMarkov([Gaussian(m, 1.0) for m in (0.0, 1.0, 2.0)], initial=initial, transition=transition)
+    rng = np.random.default_rng(shards)
+    for x in (np.repeat([0.0, 1.0], [120, 160]), rng.normal(np.repeat([1.0, 0.0, 2.0], 90)), rng.normal(1.0, 1.0, 300)):
+        alone = optimize([x], model, max_iter=3, tol=None)
+        for found in on_shards(shards, [x], model, 3):
+            assert found.status != "decreased"
+            assert_equal(found, alone, len(x))
+
+
+@pytest.mark.parametrize("shards", [2, 3, 5, 7])
+def test_operators_keep_what_is_far_below(shards):
+    """Twelve nats a step for the state that the sequence cannot be in, over hundreds of steps."""
+    x = np.random.default_rng(0).normal(np.repeat([0.0, 5.0], [100, 500]))
+    model = HiddenMarkov([Gaussian(0.0, 1.0), Gaussian(5.0, 1.0)], initial=[1.0, 0.0], transition=np.eye(2))
+    alone = optimize([x], model, max_iter=2, tol=None)
+    for found in on_shards(shards, [x], model, 2):
+        assert_equal(found, alone, len(x))

@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 from chains import CUTS, TREES, sequences
 
-from mixle_mpi import Categorical, Composite, Gaussian, HiddenMarkov, Mixture, Sequence, load, optimize
-from mixle_mpi.contract.errors import DataError
+from mixle_mpi import (
+    Categorical,
+    Composite,
+    Gaussian,
+    HiddenMarkov,
+    Mixture,
+    Optional,
+    Poisson,
+    Record,
+    Sequence,
+    load,
+    optimize,
+)
+from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.shard import cut_paths
@@ -264,3 +276,75 @@ def test_a_sequence_of_probability_zero_has_no_path():
 def test_refusals_name_row_and_step(data, model, message):
     with pytest.raises(ValueError, match=message):
         optimize(data, model)
+
+
+def test_a_state_out_of_reach_hides_no_other():
+    """However well it would explain a step: on one rank, in chunks, by states, one sequence and many."""
+    model = HiddenMarkov([Gaussian(0.0, 1.0), Gaussian(100.0, 1.0)], initial=[1.0, 0.0], transition=np.eye(2))
+    x, alone = np.array([100.0, 0.0, 100.0]), Gaussian(0.0, 1.0)
+    for times in (1, 40):
+        np.testing.assert_allclose(model.log_density([x] * times), alone.log_density(x).sum(), rtol=1e-14)
+        np.testing.assert_array_equal(model.posterior([x] * times), [[1.0, 0.0]] * 3 * times)
+    long = np.concatenate([np.zeros(30), np.full(30, 100.0)])
+    serial = optimize([long], model, max_iter=1, tol=None)
+    for found in run_on_threads(3, 1, lambda grid: fit([long], model, grid, max_iter=1, tol=None)):
+        np.testing.assert_allclose(found.history, serial.history, rtol=1e-13)
+    states = 420  # so many that the recursion is divided
+    initial, transition = np.eye(states)[0], np.full((states, states), 1.0 / states)
+    transition[0] = initial
+    wide = HiddenMarkov([Gaussian(0.0, 1.0)] + [Gaussian(37.9, 1.0)] * (states - 1), initial=initial,
+                        transition=transition)  # fmt: skip
+    y = np.zeros(40)
+    y[20] = 38.5
+    for found in run_on_threads(1, 2, lambda grid: fit([y], wide, grid, max_iter=0, tol=None, cut="")):
+        assert found.log_likelihood == pytest.approx(alone.log_density(y).sum(), rel=1e-13)
+
+
+def test_what_cannot_be_followed_is_said():
+    """A state that falls behind by more than numbers can hold, and is the likeliest in the end."""
+    model = HiddenMarkov([Gaussian(m, 1.0) for m in (0.0, 1.0, 2.0)], initial=[1.0, 0.0, 0.0],
+                         transition=[[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])  # fmt: skip
+    with pytest.raises(NumericalError, match="more than 700 nats behind"):
+        optimize([np.concatenate([np.ones(1500), np.zeros(1500)])], model, max_iter=2, tol=None)
+
+
+def test_posteriors_inside_other_models():
+    """Of a chain in a component that a row is not of, below something missing, and of mixtures of steps."""
+    near = HiddenMarkov([Gaussian(0.0, 1.0), Gaussian(3.0, 1.0)], initial=[0.5, 0.5],
+                        transition=[[0.9, 0.1], [0.2, 0.8]])  # fmt: skip
+    far = HiddenMarkov([Gaussian(40.0, 1.0), Gaussian(43.0, 1.0)], initial=[0.5, 0.5], transition=np.eye(2))
+    x = [[0.0, 3.0] * 15, [40.0, 43.0] * 20]
+    np.testing.assert_array_equal(Mixture([near, far], weights=[0.5, 0.5]).posterior(x, path="component_0"),
+                                  near.posterior(x))  # fmt: skip
+    rows = [{"a": 1.0, "x": [1.0, 2.0]}, {"a": None, "x": [0.0, 3.0, 3.0]}, {"a": 0.5, "x": [3.0]}]
+    inside = Optional(Record(a=Gaussian(0.0, 1.0), x=near))
+    np.testing.assert_array_equal(inside.posterior(rows, path="of/x"), near.posterior([r["x"] for r in rows]))
+    two = Mixture([Gaussian(0.0, 1.0), Gaussian(5.0, 1.0)], weights=[0.5, 0.5])
+    steps = HiddenMarkov([two, two], initial=[0.5, 0.5], transition=np.eye(2))
+    found = steps.posterior([[0.0, 5.0, 2.0], [1.0]], path="state_0")
+    np.testing.assert_allclose(found, two.posterior([0.0, 5.0, 2.0, 1.0]), atol=1e-14)
+    assert near.posterior([]).shape == (0, 2)
+
+
+def test_samples_end_where_sequences_may_end():
+    labels = [Categorical(["a", "b"], p) for p in ([1.0, 0.0], [0.0, 1.0])]
+    model = HiddenMarkov(labels, initial=[0.5, 0.5], transition=[[0.5, 0.5], [0.1, 0.9]], terminal=[0],
+                         length=Poisson(4.0))  # fmt: skip
+    drawn = model.sample(3000, seed=1)
+    assert np.isfinite(model.log_density(drawn)).all()
+    pairs = [x for x in drawn if len(x) == 2]  # p(aa) = 0.25, p(ba) = 0.05
+    assert np.mean([x[0] == "a" for x in pairs]) == pytest.approx(5 / 6, abs=0.06)
+    closed = HiddenMarkov(labels, initial=[0.0, 1.0], transition=np.eye(2), terminal=[0], length=Poisson(4.0))
+    with pytest.raises(ModelError, match="no path of . steps ends in a terminal state"):
+        closed.sample(5)
+
+
+@pytest.mark.parametrize("model, data", [
+    (HiddenMarkov(Gaussian(), 2, initial=[0.5, 0.5], transition=[[0.9, 0.1], [0.1, 0.9]], fixed=True), [[1.0, 2.0]]),
+    (Mixture(Mixture(Categorical(), 2), 2, weights=[0.3, 0.7], fixed=True), list("abba")),
+    (Mixture([Categorical(["a", "b"], [0.5, 0.5], fixed=True), Categorical()]), list("abba")),
+])  # fmt: skip
+def test_what_is_fixed_can_be_saved(model, data, tmp_path):
+    fitted = optimize(data, model, max_iter=3, tol=None).model
+    fitted.save(tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).log_density(data), fitted.log_density(data))
