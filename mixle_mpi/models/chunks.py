@@ -119,7 +119,8 @@ class Chunks:
         """Backward probabilities of a run from those of its last step, up to a factor: with the forward ones they add
         up to 1."""
         total = chain.alpha[run.stop - 1] @ behind
-        scaled = behind / total if total > 0 else np.zeros_like(behind)
+        with np.errstate(over="ignore"):  # then a state was lost that is likely: the M-step refuses what follows
+            scaled = behind / total if total > 0 else np.zeros_like(behind)
         return recursion.smooth_chunk(scaled, chain.density[run], chain.back, chain.scale[run], chain.alpha[run],
                                       chain.beta[run], known, AGREE)  # fmt: skip
 
