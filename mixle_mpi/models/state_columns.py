@@ -7,11 +7,11 @@ its own rows backwards; the probabilities of all states are brought together onc
 from __future__ import annotations
 
 from collections.abc import Generator
-from itertools import pairwise
 
 import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
+from mixle_mpi.kernels import recursion_by_states as by_states
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.kernels.recursion import FAINT
 
@@ -32,40 +32,37 @@ class StateColumns:
 
     def __init__(self, scores: np.ndarray, offsets: np.ndarray, borders: tuple[int, ...], shard: int,
                  initial: np.ndarray, transition: np.ndarray, end: np.ndarray):  # fmt: skip
-        self.scores, self.offsets, self.borders, self.end = scores, offsets, borders, end
+        self.scores, self.offsets, self.borders, self.end = scores, offsets, np.array(borders), end
         self.own = slice(borders[shard], borders[shard + 1])
         self.initial, self.transition = initial, transition
+        self.told = np.zeros((len(scores), int(np.diff(borders).max())))  # values of own states, padded
         filled = np.flatnonzero(np.diff(offsets))
         self.begins, self.ends = np.zeros((2, int(offsets[-1])), bool)
         self.begins[offsets[filled]] = True
         self.ends[offsets[filled + 1] - 1] = True
 
-    def _together(self, own: np.ndarray) -> Generator[Partial, np.ndarray, np.ndarray]:
-        """The values (members, states) of all shards from those (members, own states) of each."""
-        padded = np.zeros((len(own), int(np.diff(self.borders).max())))
-        padded[:, : own.shape[1]] = own
-        everyone = yield Partial(ReductionOp.REPLICATE, padded)
-        return np.concatenate([part[:, : b - a] for part, (a, b) in zip(everyone, pairwise(self.borders))], axis=1)
-
     def forward(self) -> Steps:
         """Forward probabilities and scales of all steps. Collective over the model axis."""
-        members, _, steps = self.scores.shape
+        members, states, steps = self.scores.shape
         tops = yield Partial(ReductionOp.REPLICATE, self.scores.max(axis=1, initial=-np.inf))
         top = tops.max(axis=0)
         self.top = np.where(top > IMPOSSIBLE, top, -np.inf)  # (members, steps)
         shift = np.where(top > IMPOSSIBLE, top, np.inf)
         self.density = np.ascontiguousarray(np.exp(self.scores - shift[:, None]).transpose(2, 0, 1))
-        self.alpha = np.empty((steps, members, len(self.end)))
-        self.scale = np.empty((steps, members))
-        columns = np.ascontiguousarray(self.transition[:, :, self.own])
+        self.alpha, self.scale = np.empty((steps, members, len(self.end))), np.empty((steps, members))
+        columns, prior = np.ascontiguousarray(self.transition[:, :, self.own]), np.empty((members, states))
         for t in range(steps):
-            prior = self.initial[:, self.own] if self.begins[t] else (self.alpha[t - 1][:, None] @ columns)[:, 0]
-            alpha = yield from self._together(prior * self.density[t])
-            if (alpha.sum(axis=1) < FAINT).any():  # as all shards know
-                yield from self._anew(t, prior, alpha.sum(axis=1) < FAINT)
-                alpha = yield from self._together(prior * self.density[t])
-            self.scale[t] = alpha.sum(axis=1)
-            self.alpha[t] = alpha * inverse(self.scale[t])[:, None]
+            if self.begins[t]:
+                prior[:] = self.initial[:, self.own]
+            else:
+                by_states.prior_of(self.alpha[t - 1], columns, prior)
+            by_states.weigh(prior, self.density[t], self.told)
+            everyone = yield Partial(ReductionOp.REPLICATE, self.told)
+            if by_states.settle(everyone, self.borders, self.alpha[t], self.scale[t]):  # as all shards know
+                yield from self._anew(t, prior, self.scale[t] < FAINT)
+                by_states.weigh(prior, self.density[t], self.told)
+                everyone = yield Partial(ReductionOp.REPLICATE, self.told)
+                by_states.settle(everyone, self.borders, self.alpha[t], self.scale[t])
 
     def _anew(self, t: int, prior: np.ndarray, faint: np.ndarray) -> Steps:
         """Densities of a step again under `faint` members, relative to the best of the states that can be, see
@@ -93,26 +90,23 @@ class StateColumns:
         """
         members, states, steps = self.scores.shape
         each = np.repeat(weights, np.diff(self.offsets), axis=1)
-        rows, share = np.ascontiguousarray(self.transition[:, self.own]), inverse(self.scale)
-        passed, posteriors = np.empty((steps, members, states)), np.empty((members, states, steps))
-        behind = np.zeros((members, len(self.end)))
+        of_step = np.ascontiguousarray(each.T)
+        rows, beta = np.ascontiguousarray(self.transition[:, self.own].swapaxes(1, 2)), np.empty((members, states))
+        passed, posteriors = np.empty((2, steps, members, states))
+        everyone = np.empty(0)
         for t in range(steps - 1, -1, -1):
             if self.ends[t]:
-                beta = self.end[self.own] * inverse(self.alpha[t] @ self.end)[:, None]
+                total = self.alpha[t] @ self.end
+                beta[:] = self.end[self.own] * np.divide(1.0, total, out=np.zeros(members), where=total > 0)[:, None]
             else:
-                beta = (rows @ behind[:, :, None])[:, :, 0]
-            beta = np.where(self.alpha[t][:, self.own] > 0, beta, 0.0)  # out of reach: it may be beyond all numbers
-            passed[t] = self.density[t] * beta * share[t][:, None]
-            posteriors[:, :, t] = self.alpha[t][:, self.own] * beta * each[:, t, None]
+                by_states.behind_of(everyone, self.borders, rows, beta)
+            by_states.smooth(self.alpha[t][:, self.own], self.density[t], self.scale[t], of_step[t], beta, passed[t],
+                             posteriors[t], self.told)  # fmt: skip
             if not self.begins[t]:
-                behind = yield from self._together(passed[t])
+                everyone = yield Partial(ReductionOp.REPLICATE, self.told)
         later = np.flatnonzero(~self.begins)
+        posteriors = np.ascontiguousarray(posteriors.transpose(1, 2, 0))
         for m in range(members):
             starts[m, self.own] += posteriors[m][:, self.begins].sum(axis=1)
             expected[m][:, self.own] += (self.alpha[later - 1, m] * each[m, later, None]).T @ passed[later, m]
         return posteriors
-
-
-def inverse(x: np.ndarray) -> np.ndarray:
-    """1 / x, and 0 where x is 0."""
-    return np.divide(1.0, x, out=np.zeros_like(x), where=x > 0)

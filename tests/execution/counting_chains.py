@@ -34,7 +34,7 @@ MODELS = {
     "in a record": (records(), Record(age=Gaussian(), x=HiddenMarkov(Mixture(Gaussian(), 2), 4)), "x", 1, GRIDS),
     "one in time": (numbers(700), HiddenMarkov(Gaussian(), 3), "", 1, IN_TIME),
     "two in time": (numbers(90, 160), HiddenMarkov(Gaussian(), 3), "", 1, [(3, 1), (4, 1)]),
-    "one by states": (numbers(40), HiddenMarkov(Gaussian(), 420), "", 1, [(1, 1), (1, 2), (1, 3), (1, 4)]),
+    "one by states": (numbers(40), HiddenMarkov(Gaussian(), 520), "", 1, [(1, 1), (1, 2), (1, 3), (1, 4)]),
 }  # fmt: skip
 
 

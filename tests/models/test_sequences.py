@@ -289,7 +289,7 @@ def test_a_state_out_of_reach_hides_no_other():
     serial = optimize([long], model, max_iter=1, tol=None)
     for found in run_on_threads(3, 1, lambda grid: fit([long], model, grid, max_iter=1, tol=None)):
         np.testing.assert_allclose(found.history, serial.history, rtol=1e-13)
-    states = 420  # so many that the recursion is divided
+    states = 520  # so many that the recursion is divided
     initial, transition = np.eye(states)[0], np.full((states, states), 1.0 / states)
     transition[0] = initial
     wide = HiddenMarkov([Gaussian(0.0, 1.0)] + [Gaussian(37.9, 1.0)] * (states - 1), initial=initial,
