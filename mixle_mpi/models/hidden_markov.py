@@ -11,7 +11,7 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.models.sequence import Steps
-from mixle_mpi.models.structure import checked_child
+from mixle_mpi.models.structure import checked_child, checked_probabilities
 from mixle_mpi.models.units import ManyUnits
 
 
@@ -50,28 +50,12 @@ class HiddenMarkov(ManyUnits, Steps):
         self.take_units(emission, states)
         self.length = None if length is None else checked_child(where, "length", length)
         s = self.num_states
-        self.initial = self._checked("initial", initial, (s,))
-        self.transition = self._checked("transition", transition, (s, s))
+        self.initial = None if initial is None else checked_probabilities(where, "initial", initial, (s,))
+        self.transition = None if transition is None else checked_probabilities(where, "transition", transition, (s, s))
         self.terminal = None if terminal is None else self._checked_terminal(terminal)
         self.key, self.fixed = checked_key(where, key), bool(fixed)
         if self.fixed and (self.initial is None or self.transition is None):
             raise ModelError(f"{where}: fixed=True needs initial and transition")
-
-    def _checked(self, name: str, value, shape: tuple[int, ...]) -> np.ndarray | None:
-        if value is None:
-            return None
-        try:
-            p = np.array(value, dtype=float)
-        except (TypeError, ValueError):
-            raise ModelError(f"hidden_markov: {name} = {value!r} are not numbers") from None
-        if p.shape != shape:
-            raise ModelError(f"hidden_markov: {name} of shape {p.shape}, not {shape}")
-        rows = np.atleast_2d(p)
-        bad = ~((rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= 1e-8))
-        if bad.any():
-            row = f" row {int(np.argmax(bad))}" if p.ndim == 2 else ""
-            raise ModelError(f"hidden_markov: {name}{row} is not a set of probabilities that add up to 1")
-        return p
 
     def _checked_terminal(self, terminal) -> tuple[int, ...]:
         states = tuple(terminal) if isinstance(terminal, (list, tuple, np.ndarray)) else ()

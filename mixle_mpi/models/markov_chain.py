@@ -19,7 +19,7 @@ from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels import table
 from mixle_mpi.kernels.elementary import LOG_ZERO
 from mixle_mpi.models.sequence import Steps, StepsBank
-from mixle_mpi.models.structure import checked_child, checked_count
+from mixle_mpi.models.structure import checked_child, checked_count, checked_probabilities
 
 MOST_CELLS = 2**31 - 2  # cells of a table are numbered by int32, and one more stands for labels that are no level
 MOST_ORDER = 29  # of two labels a higher order has more cells
@@ -80,7 +80,7 @@ class MarkovChain(Steps):
         self.labels.levels = tuple(levels[i] for i in order)
 
         def checked(name: str, value, k: int) -> np.ndarray:
-            p = _checked(name, value, (len(levels),) * (k + 1))
+            p = checked_probabilities("markov_chain", name, value, (len(levels),) * (k + 1))
             return p[np.ix_(*[order] * (k + 1))]
 
         if initial is not None:
@@ -171,21 +171,6 @@ class MarkovChain(Steps):
 def num_contexts(levels: int, order: int) -> int:
     """Sequences of at most `order` labels: rows of the table of a chain, shorter ones first."""
     return sum(levels**k for k in range(order + 1))
-
-
-def _checked(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """Probabilities that add up to 1 over the last axis. Raises ModelError."""
-    try:
-        p = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ModelError(f"markov_chain: {name} = {value!r} are not numbers in an array of shape {shape}") from None
-    if p.shape != shape:
-        raise ModelError(f"markov_chain: {name} of shape {p.shape}, not {shape}")
-    bad = ~((p >= 0).all(axis=-1) & (abs(p.sum(axis=-1) - 1) <= 1e-8))
-    if bad.any():
-        at = f"[{', '.join(str(i) for i in np.argwhere(bad)[0])}]" if p.ndim > 1 else ""
-        raise ModelError(f"markov_chain: {name}{at} is not a set of probabilities that add up to 1")
-    return p
 
 
 class MarkovChainBank(StepsBank):

@@ -11,7 +11,7 @@ from collections.abc import Generator
 import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
-from mixle_mpi.kernels import recursion_by_states as by_states
+from mixle_mpi.kernels import recursion_by_states as kernels
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.kernels.recursion import FAINT
 
@@ -55,14 +55,14 @@ class StateColumns:
             if self.begins[t]:
                 prior[:] = self.initial[:, self.own]
             else:
-                by_states.prior_of(self.alpha[t - 1], columns, prior)
-            by_states.weigh(prior, self.density[t], self.told)
+                kernels.prior_of(self.alpha[t - 1], columns, prior)
+            kernels.weigh(prior, self.density[t], self.told)
             everyone = yield Partial(ReductionOp.REPLICATE, self.told)
-            if by_states.settle(everyone, self.borders, self.alpha[t], self.scale[t]):  # as all shards know
+            if kernels.settle(everyone, self.borders, self.alpha[t], self.scale[t]):  # as all shards know
                 yield from self._anew(t, prior, self.scale[t] < FAINT)
-                by_states.weigh(prior, self.density[t], self.told)
+                kernels.weigh(prior, self.density[t], self.told)
                 everyone = yield Partial(ReductionOp.REPLICATE, self.told)
-                by_states.settle(everyone, self.borders, self.alpha[t], self.scale[t])
+                kernels.settle(everyone, self.borders, self.alpha[t], self.scale[t])
 
     def _anew(self, t: int, prior: np.ndarray, faint: np.ndarray) -> Steps:
         """Densities of a step again under `faint` members, relative to the best of the states that can be, see
@@ -99,8 +99,8 @@ class StateColumns:
                 total = self.alpha[t] @ self.end
                 beta[:] = self.end[self.own] * np.divide(1.0, total, out=np.zeros(members), where=total > 0)[:, None]
             else:
-                by_states.behind_of(everyone, self.borders, rows, beta)
-            by_states.smooth(self.alpha[t][:, self.own], self.density[t], self.scale[t], of_step[t], beta, passed[t],
+                kernels.behind_of(everyone, self.borders, rows, beta)
+            kernels.smooth(self.alpha[t][:, self.own], self.density[t], self.scale[t], of_step[t], beta, passed[t],
                              posteriors[t], self.told)  # fmt: skip
             if not self.begins[t]:
                 everyone = yield Partial(ReductionOp.REPLICATE, self.told)

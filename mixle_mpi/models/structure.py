@@ -47,3 +47,18 @@ def checked_child(where: str, name: str, value) -> Node:
     if not isinstance(value, Node):
         raise ModelError(f"{where}: {name} = {value!r} is not a model")
     return value
+
+
+def checked_probabilities(where: str, name: str, value, shape: tuple[int, ...]) -> np.ndarray:
+    """Probabilities that add up to 1 over the last axis. Raises ModelError."""
+    try:
+        p = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ModelError(f"{where}: {name} = {value!r} are not numbers in an array of shape {shape}") from None
+    if p.shape != shape:
+        raise ModelError(f"{where}: {name} of shape {p.shape}, not {shape}")
+    bad = ~((p >= 0).all(axis=-1) & (abs(p.sum(axis=-1) - 1) <= 1e-8))
+    if bad.any():
+        at = f"[{', '.join(str(i) for i in np.argwhere(bad)[0])}]" if p.ndim > 1 else ""
+        raise ModelError(f"{where}: {name}{at} is not a set of probabilities that add up to 1")
+    return p

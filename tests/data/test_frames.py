@@ -67,12 +67,17 @@ def test_float32_stays_float32():
         assert [part["f4"].dtype for _, part in table.chunks(0, table.total, {"f4": "number"})] == [np.float32]
 
 
+# before pandas 3 a column of texts is one of objects, each looked at by itself
+OBJECTS = pd.DataFrame({"t": ["a"]})["t"].dtype == object
+TEXTS = "row 0, column 't': 'a' is not a number" if OBJECTS else "column 't' is .*string; it cannot be read as numbers"
+
+
 @pytest.mark.parametrize(
     "data, want, words",
     [
         (pd.DataFrame({"t": pd.to_datetime(["2020-01-01"])}), "number", "column 't' is timestamp.*times are not read"),
         (pd.DataFrame({"t": pd.to_timedelta([1], "s")}), "text", "column 't' is duration.*times are not read"),
-        (pd.DataFrame({"t": ["a"]}), "number", "column 't'.*(cannot be read as numbers|is not a number)"),
+        (pd.DataFrame({"t": ["a"]}), "number", TEXTS),
         (pd.DataFrame({"t": pd.Categorical(["a"])}), "number", "column 't' is dictionary.*as numbers"),
         (pa.table({"t": [[1.0]]}), "number", "column 't' is list.*its model is a sequence"),
         (pd.DataFrame([[1, 2]], columns=["t", "t"]), "number", "2 columns are called 't'"),

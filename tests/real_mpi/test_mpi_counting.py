@@ -9,7 +9,7 @@ import pytest
 PROGRAM = Path(__file__).parent / "counting_program.py"
 SHAPES = {
     4: ["1x1", "2x1", "1x2", "3x1", "1x3", "4x1", "2x2", "1x4"],
-    16: ["3x2", "2x4", "3x3", "4x4"],
+    16: ["3x2", "2x3", "4x2", "2x4", "3x3", "4x3", "3x4", "4x4"],
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "grids_program.py"
-SHAPES = {1: ["1x1"], 2: ["2x1", "1x2"], 3: ["3x1", "1x3"], 4: ["2x2", "1x4", "4x1"], 6: ["3x2"], 16: ["4x4"]}
+SHAPES = {1: ["1x1"], 2: ["2x1", "1x2"], 3: ["3x1", "1x3"], 4: ["2x2", "1x4", "4x1"], 6: ["3x2", "2x3"], 16: ["4x4"]}
 
 
 @pytest.mark.parametrize("ranks", SHAPES)

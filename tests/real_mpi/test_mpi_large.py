@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 PROGRAM = Path(__file__).parent / "large_program.py"
 
 
-def test_messages_above_the_limit_go_in_parts_p03(mpirun):
-    run = mpirun(3, [PROGRAM], timeout=200, environment={"MIXLE_MPI_MESSAGE_LIMIT": "1MiB"})
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_messages_above_the_limit_go_in_parts_p03(mpirun, ranks):
+    run = mpirun(ranks, [PROGRAM], timeout=200, environment={"MIXLE_MPI_MESSAGE_LIMIT": "1MiB"})
     assert run.code == 0, run.out + run.err
     lines = run.out.splitlines()
     assert len(lines) == 11 and all(line.startswith("same") for line in lines)
