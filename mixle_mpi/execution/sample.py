@@ -74,11 +74,12 @@ def _chains(node: HiddenMarkov, n: int, rng: np.random.Generator) -> np.ndarray:
     lengths = _lengths(node, n, rng)
     states = np.empty(int(lengths.sum()), np.int64)
     starts = np.cumsum(lengths) - lengths
-    ends, u = _ends(node, int(lengths.max(initial=0))), rng.random(len(states))
+    ends = None if node.terminal is None else _ends(node, int(lengths.max(initial=0)))
+    u = rng.random(len(states))
     for t in range(int(lengths.max(initial=0))):  # all sequences that have a step t
         at = starts[lengths > t] + t
         p = np.broadcast_to(node.initial, (len(at), node.num_states)) if t == 0 else node.transition[states[at - 1]]
-        if node.terminal is not None:
+        if ends is not None:
             p = p * ends[lengths[lengths > t] - 1 - t]
             if (p.sum(axis=1) == 0).any():
                 none = int(lengths[lengths > t][np.argmin(p.sum(axis=1))])

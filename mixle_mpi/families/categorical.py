@@ -17,7 +17,7 @@ FEW_LEVELS = 12  # up to here an indicator of each level in the product is faste
 
 
 class Categorical(Labelled):
-    """Labelled: log p(x) = log(probabilities[x]).
+    """Labels: log p(x) = log(probabilities[x]).
 
     Parameters
     ----------
