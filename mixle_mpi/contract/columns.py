@@ -17,13 +17,15 @@ SAMPLE = 4096
 SUMMARY_SEED = 0x5EED
 LENGTH = "#length"  # ends the name of the column of the lengths of a sequence
 SHIFTED = ("centred", "even", "logarithm")
+BAG = "#bag"  # ends the name of the sequence that a bag of words is, after its first column
+CHECKED = ("word", "count")  # kinds of which a value outside the support is refused wherever it is read
 
 
 @dataclass(frozen=True)
 class SlotKey:
     """How columns are encoded, of rows or of the steps of a `sequence`: `kind` is "centred" (shifted and scaled
     numbers), "even" (the same with one scale for all columns), "logarithm" (centred logarithms), "plain" (numbers as
-    they are) or "label".
+    they are) or "label"; in bags of words "word" (whole numbers below the size of a vocabulary) and "count".
     """
 
     kind: str
@@ -58,7 +60,8 @@ class Summary:
     observed, missing, partial : number of rows with all, none, or some of the columns present
     low, high : (d,) extremes of the numbers; mean, square : (d,) mean and sum of squared deviations
     sample_rows, sample : (k,) global rows of the keyed sample, ascending, and (d, k) their numbers
-    counts : (type, label) -> number of rows, as 1 == True in Python
+    counts : (type, label) -> number of rows, as 1 == True in Python; of a bag the documents with the word
+    words : of a slot of kind "word" those that occur, (k,) int64 ascending
     faults : reason -> Fault; reasons are "missing", "partly missing", "infinite", or a family's name
         for rows outside its support
     """
@@ -73,6 +76,7 @@ class Summary:
     sample_rows: np.ndarray = None  # type: ignore[assignment]  # set below
     sample: np.ndarray = None  # type: ignore[assignment]  # set below
     counts: dict = field(default_factory=dict)
+    words: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     faults: dict[str, Fault] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -125,6 +129,8 @@ class Summary:
         for reason, fault in other.faults.items():
             self.fault(reason).merge(fault)
         self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        if len(other.words):
+            self.words = np.union1d(self.words, other.words)
         if other.counts:
             self.observed += other.observed
             for label, count in other.counts.items():
@@ -159,6 +165,9 @@ class Encoding:
     levels : the labels, sorted; frequencies : (levels,) their shares of the rows
     observed, missing : number of rows, over all ranks, where the slot is present, and where it is not
     bases : keys of the base measures that are not zero everywhere
+    words : of a bag the positions in its vocabulary, the `levels` or whole numbers, of the words that occur in the
+        data of the fit, (words,) int64 ascending; codes are positions among these. `levels` are in the order of the
+        vocabulary, and `observed` counts the distinct words of all documents
     """
 
     key: SlotKey
@@ -173,6 +182,7 @@ class Encoding:
     observed: int = 0
     missing: int = 0
     bases: frozenset = frozenset()
+    words: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def encode_labels(self, codes: np.ndarray, levels: list) -> np.ndarray:
         """Codes (n,) int32 into the sorted levels; len(levels) where unseen, len(levels) + 1 where missing."""
@@ -196,6 +206,8 @@ def bind_encoding(
     `levels` are those that the user declared; `bases` as in `Encoding`. Without `centre` numbers are not
     shifted: a row that is only scored must not lose digits to the rows beside it.
     """
+    if key.sequence.endswith(BAG):
+        return _bind_bag(key, summary, kept, levels)
     if key.kind == "label":
         names = kept.levels if kept else levels if levels is not None else tuple(v for _, v in sorted(summary.counts))
         counts = np.array([summary.counts.get(label_key(level), 0) for level in names], dtype=float)
@@ -221,6 +233,18 @@ def bind_encoding(
         mean, variance = kept.mean, kept.variance
     seen = summary.observed, summary.missing
     return Encoding(key, shift, scale, low, high, mean, variance, (), np.empty(0), *seen, bases)
+
+
+def _bind_bag(key: SlotKey, summary: Summary, kept: Encoding | None, levels: tuple | None) -> Encoding:
+    """The encoding of the words of a bag, or of their counts, which say nothing."""
+    none, words = np.empty(0), summary.words
+    names: tuple = ()
+    if kept:
+        names, words = kept.levels, kept.words
+    elif key.kind == "label":
+        names = tuple(v for _, v in sorted(summary.counts)) if levels is None else levels
+        words = np.array([i for i, level in enumerate(names) if label_key(level) in summary.counts], np.int64)
+    return Encoding(key, none, none, none, none, none, none, tuple(names), none, summary.observed, words=words)
 
 
 def _unmoved(summary: Summary) -> tuple[np.ndarray, np.ndarray]:

@@ -8,100 +8,20 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from mixle_mpi.contract.blocks import block_of, num_blocks
-from mixle_mpi.contract.columns import LENGTH, Encoding, Fault, SlotKey, Summary, bind_encoding, label_key
-from mixle_mpi.contract.errors import DataError, ModelError
+from mixle_mpi.contract.columns import CHECKED, Encoding, Fault, SlotKey, Summary, bind_encoding, label_key
+from mixle_mpi.contract.errors import DataError
 from mixle_mpi.contract.family import Family
-from mixle_mpi.contract.node import Bindings, Node
+from mixle_mpi.contract.node import Bindings
+from mixle_mpi.data.bags import BagTally, shown_number, united
 from mixle_mpi.data.ragged import Level, levels_of, row_and_step
-from mixle_mpi.data.table import SEQUENCE, Labels, Table, agree
+from mixle_mpi.data.slots import WEIGHT, Slot, Slots, alike_slots, bag_columns, declared_levels, kept_encoding
+from mixle_mpi.data.table import Labels, Table, agree
 from mixle_mpi.families.categorical import Categorical
-from mixle_mpi.families.labelled import Labelled
-from mixle_mpi.models.optional import Optional
-from mixle_mpi.models.sequence import Steps
-
-WEIGHT = "weight"  # key of the column of sample weights
-
-
-@dataclass
-class Slot:
-    """Columns that leaves read in one way; `families` by base key; `required` when one must be present, with what to
-    do where it is not. `levels` are those that leaves declare, as `label_key`, once each.
-
-    `single` when all rows on all ranks came as float32: `summarise` finds out. `ties` are the keyed nodes
-    above its leaves, each with the leaf's place below: slots that share one are encoded alike.
-    """
-
-    key: SlotKey
-    families: dict[tuple, Family] = field(default_factory=dict)
-    required: str = ""
-    levels: set[tuple] = field(default_factory=set)
-    single: bool = False
-    ties: set[tuple[str, str]] = field(default_factory=set)
-
-
-@dataclass
-class Slots:
-    """All slots of a placed model, and the groups of them that an Optional wants missing together.
-
-    `weight` is the column of sample weights, which no slot reads. `steps` (blocks,) is how many steps the
-    sequences of each block of rows have, where there are any: `summarise` counts them.
-    """
-
-    slots: dict[SlotKey, Slot] = field(default_factory=dict)
-    together: set[tuple[SlotKey, ...]] = field(default_factory=set)
-    weight: str | None = None
-    steps: np.ndarray | None = None
-
-    def wants(self) -> dict[str, str]:
-        """Column -> "number", "text" or "integer"."""
-        wants: dict[str, str] = {} if self.weight is None else {self.weight: "number"}
-        for slot in self.slots.values():
-            want = "number"
-            if slot.key.kind == "label":
-                declared = [v for levels in slot.levels for _, v in levels]
-                integer = bool(declared) and all(isinstance(v, int) and not isinstance(v, bool) for v in declared)
-                want = "integer" if integer else "text"
-            want = f"{SEQUENCE}{want}" if slot.key.sequence else want
-            for column in slot.key.columns:
-                if column.endswith(LENGTH):  # of a sequence, whose steps say it
-                    continue
-                if wants.setdefault(column, want) != want:
-                    raise ModelError(f"column {column!r} is read as {wants[column]} and as {want}")
-        return wants
-
-
-def slots_of(placed: Node, weight: str | None = None) -> Slots:
-    """The slots that a placed model reads, beside the column of weights."""
-    found = Slots(weight=weight)
-
-    def visit(node: Node, optional: bool, keyed: dict[str, str]) -> None:
-        if node.key is not None:
-            keyed = keyed | {node.key: ""}
-        if isinstance(node, Family):
-            slot = found.slots.setdefault(node.slot_key, Slot(node.slot_key))
-            slot.families.setdefault(node.base_key, node)
-            slot.required = slot.required if optional or slot.required else node.if_missing
-            slot.ties.update(keyed.items())
-            if isinstance(node, Labelled) and node.levels is not None:
-                slot.levels.add(tuple(map(label_key, node.levels)))
-        if isinstance(node, Optional):
-            first = node.first_leaf()
-            keys = {n.slot_key for n in node.of.walk()
-                    if isinstance(n, Family) and first is not None and n.sequence == first.sequence}  # fmt: skip
-            if len({k.columns for k in keys}) > 1:
-                found.together.add(tuple(sorted(keys, key=lambda k: (k.columns, k.kind))))
-        for role, child in node.roles():
-            below = {key: f"{place}/{role}" for key, place in keyed.items()}
-            # of a sequence that may be missing, its steps may not
-            visit(child, isinstance(node, Optional) or (optional and not isinstance(node, Steps)), below)
-
-    visit(placed, False, {})
-    return found
 
 
 def numbers(part: dict, columns: tuple[str, ...]) -> np.ndarray:
@@ -167,9 +87,10 @@ def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[
     """
 
     steps = np.zeros(num_blocks(table.total) if any(key.sequence for key in slots.slots) else 0, np.int64)
+    bags = {name: BagTally(columns) for name, columns in bag_columns(slots).items()}
 
     def own():
-        return _summaries(slots, table, start, stop, steps)
+        return _summaries(slots, bags, table, start, stop, steps)
 
     gathered = agree(world, own)
     merged: dict[SlotKey | str, Summary] = {key: Summary(len(key.columns)) for key in slots.slots}
@@ -180,24 +101,31 @@ def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[
     for summaries, _ in gathered:
         for key, summary in summaries.items():
             merged[key].merge(summary)
+    for bag in bags.values():
+        if bag.numbered:
+            merged[bag.key].words = united(np.flatnonzero(bag.seen), len(bag.seen), world)
     for key, slot in slots.slots.items():
         slot.single = all(key in single for _, single in gathered)
     return merged
 
 
-def _summaries(slots: Slots, table: Table, start: int, stop: int, steps: np.ndarray) -> tuple[dict, set]:
+def _summaries(slots: Slots, bags: dict[str, BagTally], table: Table, start: int, stop: int,
+               steps: np.ndarray) -> tuple[dict, set]:  # fmt: skip
     """Summaries of this rank's rows, and the slots whose numbers all came as float32; added up are the `steps`
     (blocks,) of each block of rows."""
     local = {key: Summary(len(key.columns)) for key in slots.slots} | {WEIGHT: Summary(1)}
-    tallies = {key: _Tally(local[key], key.columns[0]) for key in slots.slots if key.kind == "label"}
-    single = {key for key in slots.slots if key.kind != "label"}
-    totals = {k.sequence: table.steps(k.columns[0]) if k.sequence else table.total for k in slots.slots}
+    local |= {key: summary for bag in bags.values() for key, summary in bag.summaries.items()}
+    plain = {key: slot for key, slot in slots.slots.items() if key.sequence not in bags}
+    tallies = {key: _Tally(local[key], key.columns[0]) for key in plain if key.kind == "label"}
+    single = {key for key in plain if key.kind != "label"}
+    totals = {k.sequence: table.steps(k.columns[0]) if k.sequence else table.total for k in plain}
     for first, part in table.chunks(start, stop, slots.wants()):
         levels = levels_of(part, first, slots.slots)
-        for level in levels.values():
+        for name, level in levels.items():
             if level.offsets is not None:
-                np.add.at(steps, block_of(levels[""].numbers, table.total), np.diff(level.offsets))
-        for key, slot in slots.slots.items():
+                lengths = bags[name].add(level) if name in bags else level.lengths
+                np.add.at(steps, block_of(levels[""].numbers, table.total), lengths)
+        for key, slot in plain.items():
             level = levels[key.sequence]
             if key in tallies:
                 tallies[key].add(level.columns[key.columns[0]], level.numbers)
@@ -210,6 +138,8 @@ def _summaries(slots: Slots, table: Table, start: int, stop: int, steps: np.ndar
             _add_weights(local[WEIGHT], part[slots.weight], slots.weight, first)
     for tally in tallies.values():
         tally.finish()
+    for bag in bags.values():
+        bag.finish()
     return local, single
 
 
@@ -220,7 +150,7 @@ def _add_chunk(summary: Summary, slot: Slot, level: Level, total: int) -> None:
         outside = _outside(family, x)
         if outside is not None and outside.any():
             at = int(np.argmax(outside))
-            summary.fault(repr(key)).add(int(outside.sum()), int(rows[at]), columns[0], f"{x[0, at]:g}")
+            summary.fault(repr(key)).add(int(outside.sum()), int(rows[at]), columns[0], shown_number(x[0, at]))
     summary.add_numbers(transformed(slot.key, x), rows, total, columns)
 
 
@@ -269,7 +199,8 @@ def check(slots: Slots, summaries: dict[SlotKey | str, Summary], strict: bool, t
         if slot.required and "missing" in faults:
             text = f"is missing; {slot.required}"
             problems.append((faults["missing"], text, key.sequence))
-        if strict and len(readers[key.columns]) == 1:  # what one leaf excludes another may explain
+        # what one leaf excludes another may explain
+        if key.kind in CHECKED or (strict and len(readers[key.columns]) == 1):
             for base_key, family in slot.families.items():
                 if repr(base_key) in faults:
                     text = f"is not in the support of {family.type_name()} ({family.support_text()})"
@@ -299,44 +230,23 @@ def bindings(slots: Slots, summaries: dict[SlotKey | str, Summary], warn: bool =
     """
     bound: Bindings = {}
     for key, slot in slots.slots.items():
-        alike = _alike(slots, slot)
+        alike = alike_slots(slots, slot)
         summary = copy.deepcopy(summaries[alike[0].key])
         for other in alike[1:]:
             summary.merge(summaries[other.key])
-        families = [f for s in alike for f in s.families.values()]
-        kept = next((f.encoding for f in families if f.encoding is not None), None)
-        levels = _declared_levels(key, alike)
+        kept = kept_encoding(alike)
+        levels = declared_levels(key, alike)
         encoding = bind_encoding(key, summary, kept, levels, centre=centre)
         own = summaries[key]
+        if key.sequence in slots.bags:
+            bound[key] = replace(encoding, observed=own.observed)
+            continue
         bases = frozenset(k for k, f in slot.families.items() if _needs_base(f, k, own, encoding))
         bound[key] = replace(encoding, missing=own.missing, bases=bases)
         if warn and key.kind == "centred" and own.observed and (own.low == own.high).any():
             column = key.columns[int(np.argmax(own.low == own.high))]
             warnings.warn(f"column {column!r} is constant: its variance is set to the floor", stacklevel=2)
     return bound
-
-
-def _alike(slots: Slots, slot: Slot) -> list[Slot]:
-    """The slots that are tied to one, directly or by way of others, in tree order."""
-    ties, found = set(slot.ties), [slot]
-    while True:
-        found = [s for s in slots.slots.values() if s is slot or s.ties & ties]
-        more = set().union(*(s.ties for s in found))
-        if more == ties:
-            break
-        ties = more
-    for other in found:
-        if (other.key.kind, len(other.key.columns)) != (slot.key.kind, len(slot.key.columns)):
-            key = sorted(k for k, _ in slot.ties & other.ties or slot.ties)[0]
-            raise ModelError(f"key {key!r}: the nodes of one key must be of one family and size")
-    return found
-
-
-def _declared_levels(key: SlotKey, slots: list[Slot]) -> tuple | None:
-    declared = set().union(*(slot.levels for slot in slots))
-    if len(declared) > 1:
-        raise ModelError(f"column {key.columns[0]!r}: its models declare different levels")
-    return tuple(v for _, v in declared.pop()) if declared else None
 
 
 def _needs_base(family: Family, key: tuple, summary: Summary, encoding: Encoding) -> bool:

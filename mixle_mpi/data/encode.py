@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -10,11 +10,15 @@ from mixle_mpi.contract.columns import SHIFTED, Encoding, SlotKey
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.contract.tile import Chunk
-from mixle_mpi.data.bind import WEIGHT, Slots, missing, numbers, transformed
+from mixle_mpi.data.bags import BagEncoder, Documents
+from mixle_mpi.data.bind import missing, numbers, transformed
 from mixle_mpi.data.ragged import Level, levels_of
+from mixle_mpi.data.slots import WEIGHT, Slots
 from mixle_mpi.data.table import Labels, Table
+from mixle_mpi.families.bag import counts_key
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.kernels.elementary import LOG_ZERO
+from mixle_mpi.models.sequence import sums_of_sequences
 
 
 class EncodedRows:
@@ -83,13 +87,18 @@ def encode(slots: Slots, bound: Bindings, model: Node, table: Table, start: int,
     """The encoded rows `start` to `stop` of a table, which is told that it may forget them."""
     n = stop - start
     leaves = {f.base_key: f for f in model.walk() if isinstance(f, Family)}
-    single = {key: encoding for key, encoding in bound.items() if slots.slots[key].single}
-    codes = {key: _Codes(encoding) for key, encoding in bound.items() if key.kind == "label"}
+    plain = {key: encoding for key, encoding in bound.items() if key.sequence not in slots.bags}
+    single = {key: encoding for key, encoding in plain.items() if slots.slots[key].single}
+    codes = {key: _Codes(encoding) for key, encoding in plain.items() if key.kind == "label"}
+    bags = {name: BagEncoder(bag, bound[bag.words.slot_key]) for name, bag in slots.bags.items()}
     rows, sequences = _Rows(n), {key.sequence: _Steps() for key in bound if key.sequence}
     kept: dict[str, _Rows | _Steps] = {"": rows, **sequences}
     if slots.weight is not None:
         rows.reserve(WEIGHT, (), np.float64)
-    for key, encoding in bound.items():
+    for name, bag in bags.items():
+        kept[name].reserve(bag.key, (), np.int32)
+        kept[name].reserve(counts_key(name), (), np.float64)
+    for key, encoding in plain.items():
         to = kept[key.sequence]
         if key in codes:
             to.reserve(key, (), np.int32)
@@ -102,8 +111,11 @@ def encode(slots: Slots, bound: Bindings, model: Node, table: Table, start: int,
     for first, part in table.chunks(start, stop, slots.wants()):
         levels = levels_of(part, first, bound)
         for name, to in kept.items():
-            to.move(first - start, levels[name])
-        for key, encoding in bound.items():
+            if name not in bags:
+                to.move(first - start, levels[name])
+        for name, bag in bags.items():
+            sequences[name].extend(bag.documents(levels[name]), bag.key, counts_key(name))
+        for key, encoding in plain.items():
             columns, to = levels[key.sequence].columns, kept[key.sequence]
             raw = codes[key].of(columns[key.columns[0]]) if key in codes else numbers(columns, key.columns)
             if encoding.missing:
@@ -154,6 +166,13 @@ class _Steps:
             raise TypeError("steps have offsets")
         self._lengths.append(np.diff(level.offsets))
 
+    def extend(self, documents: Iterable[Documents], words, counts) -> None:
+        """Add documents, under the keys of their words and counts."""
+        for part in documents:
+            self._lengths.append(np.diff(part.offsets))
+            self._parts[words].append(part.words)
+            self._parts[counts].append(part.counts)
+
     def put(self, key, values: np.ndarray) -> None:
         self._parts[key].append(np.asarray(values, self._parts[key][0].dtype))
 
@@ -192,8 +211,8 @@ def _base(family: Family, raw: np.ndarray) -> np.ndarray:
 
 
 def observed_rows(bound: Bindings, rows: EncodedRows) -> np.ndarray | None:
-    """How much of each row (n,) is observed: whether anything is or, of sequences, in how many steps at most; None
-    when all rows are and hold no sequences."""
+    """How much of each row (n,) is observed: whether anything is or, of sequences, in how many steps at most, of bags
+    how many words; None when all rows are and hold no sequences."""
     masks: list = [rows.arrays.get(("mask", key.columns)) for key in bound if not key.sequence]
     if rows.sequences:
         counts = [_observed_steps(bound, name, steps) for name, steps in rows.sequences.items()]
@@ -204,7 +223,10 @@ def observed_rows(bound: Bindings, rows: EncodedRows) -> np.ndarray | None:
 
 
 def _observed_steps(bound: Bindings, name: str, steps: EncodedSteps) -> np.ndarray:
-    """Steps of each row (n,) with anything observed."""
+    """Steps of each row (n,) with anything observed; of a bag the sum of its counts."""
+    counts = steps.arrays.get(counts_key(name))
+    if counts is not None:
+        return sums_of_sequences(counts[None], steps.offsets)[0]
     masks: list = [steps.arrays.get(("mask", key.columns)) for key in bound if key.sequence == name]
     if any(m is None for m in masks):
         return np.diff(steps.offsets)

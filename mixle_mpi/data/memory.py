@@ -64,13 +64,15 @@ class MemoryTable(Table):
             return Ragged(self._flat(name, column.values, of_steps, column.offsets), column.offsets)
         return self._flat(name, column, want)
 
-    def _flat(self, name: str, column: np.ndarray, want: str, offsets: np.ndarray | None = None):
+    def _flat(self, name: str, column: np.ndarray | Labels, want: str, offsets: np.ndarray | None = None):
         def where(row: int) -> str:
             if offsets is None:
                 return f"row {self.first + row}, column {name!r}"
             of = int(np.searchsorted(offsets, row, side="right")) - 1
             return f"row {self.first + of}, step {row - offsets[of]}, column {name!r}"
 
+        if isinstance(column, Labels):
+            return column
         return _numbers(column, where) if want == "number" else factorize(column, where)
 
     def close(self) -> None:
@@ -183,7 +185,9 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
                         "with one item a sequence, a list of tuples or dicts, or a dict of columns")  # fmt: skip
     columns: dict[str, Column] = {}
     for name, values in named.items():
-        if _is_sequence(name, sequences):
+        if isinstance(values, Ragged):
+            columns[name] = values
+        elif _is_sequence(name, sequences):
             columns |= _ragged(_items(values), name)
         else:
             columns |= {name: values} if isinstance(values, FrameColumn) else columns_of({name: values})

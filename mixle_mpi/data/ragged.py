@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.contract.columns import LENGTH, SlotKey
+from mixle_mpi.contract.columns import BAG, LENGTH, SlotKey
 from mixle_mpi.contract.errors import DataError
 from mixle_mpi.data.table import SEQUENCE, Labels
 
@@ -115,7 +115,8 @@ def _check_lengths(expected: np.ndarray | None, offsets: np.ndarray, first: int,
     if expected is not None and not np.array_equal(expected, offsets):
         at = int(np.argmax(np.diff(expected) != np.diff(offsets)))
         lengths = int(np.diff(offsets)[at]), int(np.diff(expected)[at])
-        raise DataError(f"row {first + at}: {lengths[0]} steps in column {column!r}, {lengths[1]} in {key.sequence!r}")
+        other = key.sequence.removesuffix(BAG)
+        raise DataError(f"row {first + at}: {lengths[0]} steps in column {column!r}, {lengths[1]} in {other!r}")
 
 
 def flattened(items: list, name: str) -> tuple[Any, np.ndarray]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.columns import BAG
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
@@ -105,6 +106,8 @@ def starting_labels(executor: Executor, total: int, init: str, seed: int) -> dic
         chosen &= executor.weights > 0
     levels = {"": _gathered(executor, model, "", source, rows, np.flatnonzero(chosen))}
     for name, steps in source.sequences.items():
+        if name.endswith(BAG):
+            continue
         count = np.array([steps.n])
         executor.grid.data.allreduce(count)
         share = wanted / max(count[0] * min(1.0, wanted / max(total, 1)), 1.0)
@@ -147,8 +150,8 @@ def _standardised(model: Node, name: str, source, own: np.ndarray) -> dict[tuple
     of labels. Of sequences in rows the means of their steps."""
     found: dict[tuple[str, ...], np.ndarray] = {}
     for leaf in model.walk():
-        if not isinstance(leaf, Family) or leaf.columns in found:
-            continue
+        if not isinstance(leaf, Family) or leaf.columns in found or leaf.sequence.endswith(BAG):
+            continue  # words are no numbers, and too many
         if leaf.sequence == name:
             found[leaf.columns] = _numbers(leaf, source, own)
         elif not name and leaf.slot != "label":

@@ -11,14 +11,18 @@ from mixle_mpi.contract.blocks import balanced_rows, shard_rows
 from mixle_mpi.contract.errors import DataError, ModelError, nearest
 from mixle_mpi.contract.node import Bindings, Node
 from mixle_mpi.contract.scope import Scope
-from mixle_mpi.data.bind import WEIGHT, Slots, bindings, check, slots_of, summarise
+from mixle_mpi.data.bag_memory import bags_in_memory
+from mixle_mpi.data.bags import warn_of_outside
+from mixle_mpi.data.bind import bindings, check, summarise
 from mixle_mpi.data.encode import EncodedRows, EncodedSteps, encode, observed_rows
 from mixle_mpi.data.exchange import exchange
 from mixle_mpi.data.memory import MemoryTable
-from mixle_mpi.data.open import Opened, open_data
+from mixle_mpi.data.open import Opened, is_path, open_data
+from mixle_mpi.data.slots import WEIGHT, Slots, slots_of
 from mixle_mpi.data.table import Table, together
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
+from mixle_mpi.models.bag import Bag
 from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.sequence import Steps
@@ -87,7 +91,11 @@ def read(
     ValueError, OSError
         The same on all ranks: data that do not fit the model, with row, column and value.
     """
-    opened = open_data(data, world, local, sequences_of(model), sequence)
+    held = sequences_of(model)
+    bags = {name: node.words for name, node in held.items() if isinstance(node, Bag)}
+    if bags and sequence is None and not is_path(data):
+        data = together(world, lambda: bags_in_memory(data, bags))
+    opened = open_data(data, world, local, frozenset(held), sequence)
     if not opened.names and sequence is None:
         opened = without_rows(model.width or 0)
     named = isinstance(weights, str)
@@ -106,6 +114,7 @@ def read(
     )
     summaries = summarise(slots, table, own[0], own[1], world)
     check(slots, summaries, strict, table)
+    warn_of_outside(summaries, table, world.rank == 0)
     bound_slots = bindings(slots, summaries, warn and world.rank == 0, centre=strict)
     return Read(placed.bind(bound_slots), table, slots, bound_slots, own, None if named else weights, local)
 
@@ -198,20 +207,22 @@ def _encoded(found: Read, world: Axis, start: int, stop: int) -> EncodedRows:
     return rows
 
 
-def sequences_of(model: Node) -> frozenset[str]:
-    """The columns of data in memory that hold sequences for a model: "" for the rows themselves."""
+def sequences_of(model: Node) -> dict[str, Steps]:
+    """The columns of data in memory that hold sequences for a model, with a node that reads them: "" for the rows
+    themselves."""
     if isinstance(model, Steps):
-        return frozenset({""})
-    found: set[str] = set()
+        return {"": model}
+    found: dict[str, Steps] = {}
     for role, child in model.roles():
-        for name in sequences_of(child):
+        for name, node in sequences_of(child).items():
             if isinstance(model, Record):
-                found.update(model.field_columns.get(role, (role,)) if not name else (name,))
+                columns = model.field_columns.get(role, (role,)) if not name else (name,)
+                found |= dict.fromkeys(columns, node)
             elif isinstance(model, Composite):
-                found.add(name or role.removeprefix("factor_"))
+                found[name or role.removeprefix("factor_")] = node
             else:
-                found.add(name)
-    return frozenset(found)
+                found[name] = node
+    return found
 
 
 def copied(rows: EncodedRows) -> EncodedRows:
