@@ -106,6 +106,16 @@ class Bank:
     def pool(self, stats: Views, first: bool, own: Rows) -> None:
         """Add the part of `own` members to shared statistics: of those held here alone, on the `first` shard of all."""
 
+    def row_values(self) -> int:
+        """Float64 values that a fit keeps for each row of the shard from pass to pass, beside the next ones."""
+        return 0
+
+    def start_rows(self, n: int) -> None:
+        """Begin to keep what belongs to the shard's `n` rows, where the bank keeps anything."""
+
+    def accept_rows(self) -> None:
+        """Exchange what is kept of rows with what the last pass wrote: taken twice, it is as it was."""
+
     def begin_search(self, theta: Views, stats: Views) -> Search | None:
         """Start to look for what `maximize` needs beyond the reduced statistics; None for most banks."""
         return None

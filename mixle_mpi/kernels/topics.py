@@ -1,0 +1,311 @@
+"""Inner rounds of topic models: the shares of topics in documents, and what words count for topics.
+
+Document i has the words `words[offsets[i]:offsets[i + 1]]`, each `counts` times. `table` (words + 1, topics) is the
+density of a word in a topic, the last row that of words without parameters; rows are words, as a token reads one. In a
+round topic k of a document weighs a[k]: the exponential of the digamma of gamma[k] where documents have a Dirichlet
+prior, else gamma[k] itself. A token's normaliser is the sum of a[k] table[w, k] over all topics, and the next gamma[k]
+is alpha[k] + a[k] sum of counts[w] table[w, k] / normaliser[w].
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from mixle_mpi.kernels.elementary import FAST, exp_nonpositive
+
+FAINT = 1e-14  # share of a document's words of which a topic with less takes no part in further rounds
+NARROWED = 0.75  # topics are gathered anew when only so many of them are left
+GATHERED = 1 << 17  # values of a document that are gathered at most, a megabyte
+LEAST_WEIGHT = -100.0  # logarithm below which a topic's weight is not followed
+LEAST_DENSITY = -600.0  # logarithm below which the density of a word in a topic is not followed
+
+
+@njit(inline="always")
+def scaled_digamma(x):
+    """y > x and t <= 0 so that digamma(x) = log(y) + t, for x > 0: the exponential needs no logarithm.
+
+    The recurrence moves x beyond 8, where the asymptotic series is exact to the last bits (Abramowitz and Stegun 1964,
+    6.3.6 and 6.3.18); the steps of it are brought to one denominator.
+    """
+    over, under = 1.0, x
+    for i in range(1, 8):
+        over = over * (x + i) + under
+        under = under * (x + i)
+    y = x + 8.0
+    r = 1.0 / y
+    q = r * r
+    series = q * (1 / 12 - q * (1 / 120 - q * (1 / 252 - q * (1 / 240 - q * (1 / 132 - q * (691 / 32760 - q / 12))))))
+    return y, -0.5 * r - series - over / under
+
+
+@njit(inline="always")
+def exp_digamma(x, least):
+    """exp(digamma(x)) for x > 0, at least exp(least)."""
+    y, t = scaled_digamma(x)
+    return max(y * exp_nonpositive(max(t, -700.0)), math.exp(least))
+
+
+@njit(cache=True, fastmath=FAST)
+def weigh(gamma, which, a):
+    """a[i] = exp(digamma(gamma[i])) of the documents `which`; both (documents, topics)."""
+    topics = gamma.shape[1]
+    for i in which:
+        for k in range(topics):
+            a[i, k] = exp_digamma(gamma[i, k], LEAST_WEIGHT)
+
+
+@njit(cache=True, fastmath=FAST)
+def normalise(words, offsets, which, a, table, out):
+    """Normalisers, of the topics held here, of the words of the documents `which`, one after another in `out`."""
+    topics, at = a.shape[1], 0
+    for i in which:
+        for j in range(offsets[i], offsets[i + 1]):
+            total = 0.0
+            for k in range(topics):
+                total += a[i, k] * table[words[j], k]
+            out[at] = total
+            at += 1
+
+
+@njit(cache=True, fastmath=FAST)
+def update(words, counts, offsets, which, normalisers, a, alpha, table, gamma, ratios, changes):
+    """The next gamma of the documents `which`, (documents, topics) in and out, and by how much it changed in the topics
+    held here, `changes` (which,). `normalisers` are as `normalise` leaves them, reduced; `ratios` (steps,) become
+    counts over normalisers."""
+    topics, at = a.shape[1], 0
+    taken = np.empty(topics)
+    for n, i in enumerate(which):
+        taken[:] = 0.0
+        possible = True
+        for j in range(offsets[i], offsets[i + 1]):
+            ratio = counts[j] / normalisers[at] if normalisers[at] > 0.0 else 0.0
+            possible = possible and (normalisers[at] > 0.0 or counts[j] == 0.0)
+            ratios[j] = ratio
+            at += 1
+            for k in range(topics):
+                taken[k] += ratio * table[words[j], k]
+        change = 0.0
+        for k in range(topics):
+            new = alpha[k] + a[i, k] * taken[k]
+            change += abs(new - gamma[i, k])
+            gamma[i, k] = new
+        changes[n] = change if possible else 0.0
+
+
+@njit(cache=True, fastmath=FAST)
+def spread_logs(counts, offsets, which, ends, normalisers, out):
+    """out[i] = the sum over the words of document i of counts times log normaliser, -inf where one is 0, of those of
+    the documents `which` that end; `normalisers` are those of `normalise`."""
+    at = 0
+    for n, i in enumerate(which):
+        total = 0.0
+        for j in range(offsets[i], offsets[i + 1]):
+            if counts[j] > 0.0 and ends[n]:
+                total += counts[j] * math.log(normalisers[at]) if normalisers[at] > 0.0 else -np.inf
+            at += 1
+        if ends[n]:
+            out[i] = total
+
+
+@njit(cache=True, fastmath=FAST)
+def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most, gamma, a, topics, held, ratios, logs,
+               rounds):  # fmt: skip
+    """All rounds of all documents, where this shard has all topics.
+
+    A document ends one round after the sum of what its gamma changed by is below `tolerance` times its words and
+    sum of alpha, or after `most` rounds; one with a word of probability zero, whose logarithm is -inf, after two.
+    Topics that have next to no words are left out on the way.
+
+    Parameters
+    ----------
+    dirichlet : whether weights are exponentials of the digamma of gamma
+    gamma : (documents, topics) in and out
+    a, topics, held : (documents, topics), (documents, topics) int32, (documents,) int32 out: weights in the last round
+        of the topics that were not left out, which they are, and how many
+    ratios : (steps,) out; logs : (documents,) out, as `spread_logs`; rounds : (documents,) int32 out
+    """
+    count = table.shape[1]
+    prior = alpha.sum()
+    weight, taken, own, base, level = (np.empty(count) for _ in range(5))
+    near, kept = np.empty(GATHERED), np.empty(count, np.int64)
+    for i in range(len(offsets) - 1):
+        first, n = offsets[i], offsets[i + 1] - offsets[i]
+        total = prior
+        for j in range(first, first + n):
+            total += counts[j]
+        m, gathered, settled, made, possible = count, False, False, 0, True
+        for k in range(count):
+            own[k], base[k], kept[k] = gamma[i, k], alpha[k], k
+        while n > 0:
+            for k in range(m):
+                weight[k] = exp_digamma(own[k], LEAST_WEIGHT) if dirichlet else own[k]
+                taken[k] = 0.0
+            if gathered:  # topics first: a row for each, over the words
+                for j in range(n):
+                    ratios[first + j] = 0.0
+                for k in range(m):
+                    for j in range(n):
+                        ratios[first + j] += weight[k] * near[k * n + j]
+                for j in range(first, first + n):
+                    ratios[j] = counts[j] / ratios[j] if ratios[j] > 0.0 else 0.0
+                for k in range(m):
+                    share = 0.0
+                    for j in range(n):
+                        share += ratios[first + j] * near[k * n + j]
+                    taken[k] = share
+            else:
+                for j in range(first, first + n):
+                    normaliser = 0.0
+                    for k in range(m):
+                        normaliser += weight[k] * table[words[j], k]
+                    ratio = counts[j] / normaliser if normaliser > 0.0 else 0.0
+                    possible = possible and (normaliser > 0.0 or counts[j] == 0.0)
+                    ratios[j] = ratio
+                    for k in range(m):
+                        taken[k] += ratio * table[words[j], k]
+            made += 1
+            change = 0.0
+            left = 0
+            for k in range(m):
+                new = weight[k] * taken[k]
+                left += new > FAINT * total
+                level[k] = new
+                new += base[k]
+                change += abs(new - own[k])
+                own[k] = new
+            if settled or made >= most:
+                break
+            settled = change < tolerance * total or not possible
+            if left <= NARROWED * m and left * n <= GATHERED:
+                q = 0
+                for k in range(m):
+                    if level[k] > FAINT * total:
+                        if gathered:
+                            for j in range(n):
+                                near[q * n + j] = near[k * n + j]
+                        else:
+                            for j in range(n):
+                                near[q * n + j] = table[words[first + j], kept[k]]
+                        own[q], base[q] = own[k], base[k]
+                        kept[q] = kept[k]
+                        q += 1
+                    else:
+                        gamma[i, kept[k]] = own[k]
+                m, gathered = q, True
+        log = 0.0 if possible else -np.inf
+        for j in range(first, first + n):
+            if counts[j] > 0.0 and possible:
+                log += counts[j] * math.log(counts[j] / ratios[j])
+        for k in range(m):
+            gamma[i, kept[k]] = own[k]
+            a[i, k], topics[i, k] = weight[k], kept[k]
+        held[i], logs[i], rounds[i] = m, log, made
+
+
+@njit(cache=True, fastmath=FAST)
+def add_words(words, offsets, ratios, a, topics, held, weights, sums):
+    """sums[w, k] += weights[i] ratios[j] a[k] of the words of all documents; times `table` that is how often a word is
+    from a topic. `sums` (words + 1, topics); the others as `all_rounds` leaves them."""
+    count = a.shape[1]
+    for i in range(len(offsets) - 1):
+        m = held[i]
+        for j in range(offsets[i], offsets[i + 1]):
+            ratio = weights[i] * ratios[j]
+            if m == count:
+                for k in range(count):
+                    sums[words[j], k] += ratio * a[i, k]
+            else:
+                for k in range(m):
+                    sums[words[j], topics[i, k]] += ratio * a[i, k]
+
+
+@njit(cache=True, fastmath=FAST)
+def document_terms(gamma, a, topics, held, alpha, out):
+    """out[i] += the sum over the topics held here of log Gamma(gamma) - log Gamma(alpha) - (gamma - alpha) log a: what
+    the mix of a document adds to its bound, but for what all its topics share."""
+    for i in range(len(held)):
+        total = 0.0
+        for n in range(held[i]):
+            k = topics[i, n]
+            total += math.lgamma(gamma[i, k]) - math.lgamma(alpha[k]) - (gamma[i, k] - alpha[k]) * math.log(a[i, n])
+        out[i] += total
+
+
+@njit(cache=True, fastmath=FAST)
+def add_log_mixes(gamma, totals, weights, out):
+    """out[k] += weights[i] (digamma(gamma[i, k]) - digamma(totals[i])): expected logarithms of the mixes."""
+    for i in range(len(totals)):
+        y, t = scaled_digamma(totals[i])
+        whole = math.log(y) + t
+        for k in range(gamma.shape[1]):
+            y, t = scaled_digamma(gamma[i, k])
+            out[k] += weights[i] * (math.log(y) + t - whole)
+
+
+@njit(cache=True, fastmath=FAST)
+def fill_expected(concentration, totals, least, table):
+    """table[w, k] = exp(digamma(concentration[k, w]) - digamma(totals[k])), the last row that of a word with
+    concentration `least`; concentration (topics, words)."""
+    topics, words = concentration.shape
+    for first in range(0, words, 64):  # a block of words stays in the cache while it is turned
+        for k in range(topics):
+            y, t = scaled_digamma(totals[k])
+            scale = math.exp(-t) / y
+            smallest = exp_digamma(least, LEAST_DENSITY) * scale
+            for w in range(first, min(first + 64, words)):
+                value = concentration[k, w]
+                table[w, k] = smallest if value == least else exp_digamma(value, LEAST_DENSITY) * scale
+    for k in range(topics):
+        y, t = scaled_digamma(totals[k])
+        table[words, k] = exp_digamma(least, LEAST_DENSITY) * math.exp(-t) / y
+
+
+@njit(cache=True, fastmath=FAST)
+def turn(values, table):
+    """table[w, k] = values[k, w]; the last row of the table becomes 0."""
+    topics, words = values.shape
+    for first in range(0, words, 64):
+        for k in range(topics):
+            for w in range(first, min(first + 64, words)):
+                table[w, k] = values[k, w]
+    table[words] = 0.0
+
+
+@njit(cache=True, fastmath=FAST)
+def turn_back(sums, table, out):
+    """out[k, w] += sums[w, k] table[w, k]."""
+    topics, words = out.shape
+    for first in range(0, words, 64):
+        for k in range(topics):
+            for w in range(first, min(first + 64, words)):
+                out[k, w] += sums[w, k] * table[w, k]
+
+
+@njit(cache=True, fastmath=FAST)
+def topic_terms(concentration, totals, least):
+    """Sum over topics and words of log Gamma(c) - log Gamma(least) - (c - least) (digamma(c) - digamma(total)) for
+    concentrations c (topics, words): what Dirichlet topics add to the bound, but for what their words share."""
+    found, smallest = 0.0, math.lgamma(least)
+    for k in range(len(concentration)):
+        y, t = scaled_digamma(totals[k])
+        whole = math.log(y) + t
+        for w in range(concentration.shape[1]):
+            value = concentration[k, w]
+            if value != least:
+                y, t = scaled_digamma(value)
+                log = max(math.log(y) + t, LEAST_DENSITY)
+                found += math.lgamma(value) - smallest - (value - least) * (log - whole)
+    return found
+
+
+@njit(cache=True, fastmath=FAST)
+def place_seeds(words, counts, offsets, labels, first, weights, sums):
+    """sums[w, labels[i] - first] += weights[i] counts[w] of the documents whose label is of a topic held here."""
+    for i in range(len(labels)):
+        k = labels[i] - first
+        if 0 <= k < sums.shape[1]:
+            for j in range(offsets[i], offsets[i + 1]):
+                sums[words[j], k] += weights[i] * counts[j]
