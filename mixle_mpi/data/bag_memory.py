@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mixle_mpi.contract.errors import DataError
+from mixle_mpi.data.bags import placed
 from mixle_mpi.data.ragged import Ragged
 from mixle_mpi.data.table import Labels
 from mixle_mpi.families.bag import Words
@@ -79,21 +80,18 @@ def _of_matrix(matrix, name: str, words: Words) -> dict[str, Any]:
     rows = matrix.tocsr()
     offsets = rows.indptr.astype(np.int64)
     stored = slice(0, int(offsets[-1]))
-    steps = matrix_words(rows.indices[stored], words, where)
+    steps = matrix_words(rows.indices[stored], words)
     prefix = f"{name}." if name else ""
     return {prefix + WORD: Ragged(steps, offsets), prefix + COUNT: Ragged(rows.data[stored], offsets)}
 
 
-def matrix_words(columns: np.ndarray, words: Words, where: str):
+def matrix_words(columns: np.ndarray, words: Words):
     """The words (steps,) that columns of a matrix stand for: numbers, or the words of a vocabulary of texts, in order.
     """
     levels = words.levels
     if words.numbered or levels is None or not all(isinstance(level, str) for level in levels):
         return columns
-    beyond = columns >= len(levels)
-    if beyond.any():
-        at = int(columns[np.argmax(beyond)])
-        raise DataError(f"{where}column {at} of the matrix has counts, but the vocabulary has {len(levels)} words")
+    placed([int(columns.max(initial=0))], len(levels))
     return Labels(columns.astype(np.int32, copy=False), list(levels))
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mixle_mpi.contract.columns import Encoding, Summary, label_key
+from mixle_mpi.contract.errors import DataError
 from mixle_mpi.data.ragged import Level, row_and_step
 from mixle_mpi.data.table import Labels, Table
 from mixle_mpi.families.bag import Counts, Words
@@ -44,12 +45,15 @@ class BagColumns:
     levels : words of the vocabulary, which are labels; None while those of the data are still to be found, and where
         words are numbers
     size : how many words there are; None while they are still to be found
+    places : whether words are read as the numbers of the columns of a matrix, and stand for the words of a vocabulary
+        of texts in its order
     """
 
-    def __init__(self, words: Words, counts: Counts | None, levels: tuple | None):
+    def __init__(self, words: Words, counts: Counts | None, levels: tuple | None, matrix: bool = False):
         self.words, self.counts, self.levels = words, counts, levels
         self.size = words.num_words if words.numbered else None if levels is None else len(levels)
         self.known: dict[tuple, int] = {label_key(level): i for i, level in enumerate(levels or ())}
+        self.places = matrix and bool(levels) and all(isinstance(level, str) for level in levels or ())
         self._read: list | None = None
         self._to = np.empty(0, np.int64)
 
@@ -71,7 +75,9 @@ class BagColumns:
         if column.levels is not self._read:
             self._read = column.levels
             keys = [label_key(label) for label in column.levels]
-            if self.size is None:
+            if self.places:
+                self._to = placed(column.levels, self.found)
+            elif self.size is None:
                 self._to = np.array([self.known.setdefault(key, len(self.known)) for key in keys], np.int64)
             else:
                 self._to = np.array([self.known.get(key, ABSENT) for key in keys], np.int64)
@@ -86,6 +92,14 @@ class BagColumns:
             own, begins = slice(offsets[start], offsets[stop]), offsets[start : stop + 1] - offsets[start]
             part = None if counts is None else counts[own].astype(np.float64)
             yield Documents(start, *merged(positions[own], part, begins, self.found))
+
+
+def placed(columns: list[int], size: int) -> np.ndarray:
+    """Columns of a matrix as positions (k,) int64 in a vocabulary of so many words. Raises DataError."""
+    beyond = next((column for column in columns if column >= size), None)
+    if beyond is not None:
+        raise DataError(f"column {beyond} of the matrix has counts, but the vocabulary has {size} words")
+    return np.array(columns, np.int64)
 
 
 def offsets_of(level: Level) -> np.ndarray:
@@ -224,8 +238,8 @@ class BagEncoder:
     """Turns the chunks of a bag into codes among the words of an encoding, and counts. `key` is the slot of its words.
     """
 
-    def __init__(self, bag: Bag, encoding: Encoding):
-        self.bag = BagColumns(bag.words, bag.counts, None if bag.words.numbered else encoding.levels)
+    def __init__(self, bag: Bag, encoding: Encoding, matrix: bool):
+        self.bag = BagColumns(bag.words, bag.counts, None if bag.words.numbered else encoding.levels, matrix)
         self.key, self.words = bag.words.slot_key, encoding.words
 
     def documents(self, level: Level) -> Iterator[Documents]:
@@ -250,7 +264,8 @@ def united(own: np.ndarray, size: int, world) -> np.ndarray:
     """
     borders = np.searchsorted(own, [size * rank // world.size for rank in range(1, world.size)])
     parts = [np.ascontiguousarray(part, np.int64) for part in np.split(own, borders)]
-    mine = np.unique(np.concatenate(world.alltoall(parts)))
+    mine = np.sort(np.concatenate(world.alltoall(parts)))
+    mine = mine[np.diff(mine, prepend=-1) > 0]
     return world.allgather_parts(mine, world.allgather(len(mine)))
 
 

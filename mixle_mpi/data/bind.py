@@ -87,7 +87,7 @@ def summarise(slots: Slots, table: Table, start: int, stop: int, world) -> dict[
     """
 
     steps = np.zeros(num_blocks(table.total) if any(key.sequence for key in slots.slots) else 0, np.int64)
-    bags = {name: BagTally(columns) for name, columns in bag_columns(slots).items()}
+    bags = {name: BagTally(columns) for name, columns in bag_columns(slots, table.matrix).items()}
 
     def own():
         return _summaries(slots, bags, table, start, stop, steps)

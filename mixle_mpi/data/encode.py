@@ -90,7 +90,7 @@ def encode(slots: Slots, bound: Bindings, model: Node, table: Table, start: int,
     plain = {key: encoding for key, encoding in bound.items() if key.sequence not in slots.bags}
     single = {key: encoding for key, encoding in plain.items() if slots.slots[key].single}
     codes = {key: _Codes(encoding) for key, encoding in plain.items() if key.kind == "label"}
-    bags = {name: BagEncoder(bag, bound[bag.words.slot_key]) for name, bag in slots.bags.items()}
+    bags = {name: BagEncoder(bag, bound[bag.words.slot_key], table.matrix) for name, bag in slots.bags.items()}
     rows, sequences = _Rows(n), {key.sequence: _Steps() for key in bound if key.sequence}
     kept: dict[str, _Rows | _Steps] = {"": rows, **sequences}
     if slots.weight is not None:

@@ -76,6 +76,7 @@ class JoinedTable(Table):
 
     def __init__(self, paths, tables):
         self.tables = tables
+        self.matrix = tables[0].matrix
         self.ends = list(itertools.accumulate(table.rows for table in tables))
         super().__init__(tables[0].names, 0, self.ends[-1], self.ends[-1], everywhere=True)
         self.files = [(path, end - table.rows) for path, end, table in zip(paths, self.ends, tables)]

@@ -35,6 +35,16 @@ def read_header(path, file, size):
 
     Raises DataError for other formats, Python objects, arrays that are no tables, and too few bytes.
     """
+    head = Head(*header_of(path, file), file.tell(), size)
+    named_columns(path, head.shape, head.dtype)
+    expected = head.offset + head.dtype.itemsize * math.prod(head.shape)
+    if size < expected:
+        raise DataError(f"{path}: shape {head.shape} of {head.dtype} takes {expected} bytes; the file has {size}")
+    return head
+
+
+def header_of(path, file):
+    """Shape, whether in Fortran order, and dtype of an array in the .npy format. Raises DataError for other formats."""
     try:
         version = np.lib.format.read_magic(file)
         # numpy limits the header because it is parsed as Python; a table may have many fields.
@@ -52,12 +62,7 @@ def read_header(path, file, size):
             raise ValueError(f"version {version} of the format is unknown")
     except (ValueError, SyntaxError, KeyError, struct.error) as error:
         raise DataError(f"{path}: not a .npy file: {error}") from error
-    head = Head(*header, file.tell(), size)
-    named_columns(path, head.shape, head.dtype)
-    expected = head.offset + head.dtype.itemsize * math.prod(head.shape)
-    if size < expected:
-        raise DataError(f"{path}: shape {head.shape} of {head.dtype} takes {expected} bytes; the file has {size}")
-    return head
+    return header
 
 
 def npy_head(path):

@@ -4,27 +4,14 @@ An array that is stored as it is, is read by position like a .npy file. One that
 read from its beginning: it is unpacked as a stream, a chunk at a time, up to the last row that a rank needs.
 """
 
-import contextlib
 import zipfile
-import zlib
 from typing import NamedTuple
 
-from mixle_mpi.data import npy
+from mixle_mpi.data import npy, sparse_npz
 from mixle_mpi.data.files import open_files
+from mixle_mpi.data.npz_members import Unpacked, bytes_of, damaged, member_of
 from mixle_mpi.data.source import Source
 from mixle_mpi.data.table import DataError, Table, places
-
-SKIP = 2**20  # bytes that are unpacked and dropped at once
-LOCAL = 30  # bytes of a zip file's local header before the name
-
-
-class Member(NamedTuple):
-    """An array: its name, the zip member, its `npy.Head`, and where its bytes start if they are stored as they are."""
-
-    name: str
-    file: str
-    head: npy.Head
-    position: int | None
 
 
 class Head(NamedTuple):
@@ -34,39 +21,19 @@ class Head(NamedTuple):
     size: int
 
 
-@contextlib.contextmanager
-def damaged(path):
-    """Errors of unpacking as a DataError."""
-    try:
-        yield  # zipfile: NotImplementedError for a compression that it does not know, RuntimeError for a password
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{path}: not a .npz file, or damaged: {error}") from error
-
-
 def npz_head(path):
-    """The `Head` of a .npz file. Not collective."""
+    """The `Head` of a .npz file, or that of a sparse matrix in it. Not collective."""
     source = Source(path)
     try:
         size = source.open()
         with damaged(source.path), zipfile.ZipFile(source.file) as archive:
+            if sparse_npz.is_sparse(source, archive):
+                return sparse_npz.sparse_head(source, archive)
             members = [member_of(source, archive, info) for info in archive.infolist()]
     finally:
         source.close()
     check_members(source.path, members)
     return Head(members, size)
-
-
-def member_of(source, archive, info):
-    """The `Member` of an entry of the zip file."""
-    name = info.filename.removesuffix(".npy")
-    with archive.open(info) as stream:
-        head = npy.read_header(f"{source.path}: array {name!r}", stream, info.file_size)
-    position = None
-    if info.compress_type == zipfile.ZIP_STORED:
-        source.file.seek(info.header_offset + LOCAL - 4)
-        lengths = source.file.read(4)
-        position = info.header_offset + LOCAL + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
-    return Member(name, info.filename, head, position)
 
 
 def check_members(path, members):
@@ -79,66 +46,6 @@ def check_members(path, members):
     for member in members:
         if len(members) > 1 and member.head.dtype.names:
             raise DataError(f"{path}: array {member.name!r} has fields; that is read as the only array of a file")
-
-
-class Shifted:
-    """A `Source` whose positions start inside the file."""
-
-    def __init__(self, source, start):
-        self.source, self.start = source, start
-
-    def open(self):
-        """Open the file."""
-        self.source.open()
-
-    def read(self, position, buffer):
-        """See `Source.read`."""
-        self.source.read(self.start + position, buffer)
-
-    def close(self):
-        """Close the file."""
-        self.source.close()
-
-
-class Unpacked:
-    """The bytes of a compressed member, read by positions that increase; else it starts again."""
-
-    def __init__(self, path, size, name):
-        self.source, self.name = Source(path, size), name
-        self.archive = self.stream = None
-        self.position = 0
-
-    def open(self):
-        """Open the file."""
-        self.source.open()
-
-    def read(self, position, buffer):
-        """See `Source.read`."""
-        view = memoryview(buffer)
-        with damaged(self.source.path):
-            if self.stream is None or position < self.position:
-                self.source.file.seek(0)
-                self.archive = zipfile.ZipFile(self.source.file)
-                self.stream, self.position = self.archive.open(self.name), 0
-            while self.position < position:
-                self.position += len(self.checked(self.stream.read(min(SKIP, position - self.position))))
-            done = 0
-            while done < len(view):
-                piece = self.checked(self.stream.read(min(SKIP, len(view) - done)))
-                view[done : done + len(piece)] = piece
-                done += len(piece)
-            self.position += done
-
-    def checked(self, piece):
-        """The piece, unless the stream has ended."""
-        if not piece:
-            raise EOFError(f"{self.name} ends too early")
-        return piece
-
-    def close(self):
-        """Close the file."""
-        self.archive = self.stream = None
-        self.source.close()
 
 
 class NpzTable(Table):
@@ -167,10 +74,7 @@ class NpzTable(Table):
         A compressed array in Fortran order has a table, and a stream, for each column.
         """
         head, name = member.head, member.name
-        if member.position is not None:
-            table = npy.NpyTable(self.path, head, Shifted(Source(self.path, size), member.position))
-        else:
-            table = npy.NpyTable(self.path, head, Unpacked(self.path, size, member.file))
+        table = npy.NpyTable(self.path, head, bytes_of(self.path, size, member))
         if len(head.shape) == 1:
             yield table, {inside: inside if head.dtype.names else name for inside in table.names}
             return
@@ -206,6 +110,11 @@ class NpzTable(Table):
             table.close()
 
 
+def table_of(path, head):
+    """The table of a file whose `Head` is known."""
+    return sparse_npz.SparseTable(path, head) if isinstance(head, sparse_npz.Head) else NpzTable(path, head)
+
+
 def open_npz(paths, world):
     """The rows of the arrays in .npz files. Collective.
 
@@ -219,6 +128,7 @@ def open_npz(paths, world):
     Table
         Every rank can read every row. One 2-d array has columns "0", "1", ..., and one with fields their
         names; otherwise a 1-d array is the column of its name, and a 2-d array the columns name[0], name[1], ...
+        A sparse matrix, see `sparse_npz`, has the columns "word" and "count" of sequences.
 
     Raises
     ------
@@ -227,4 +137,4 @@ def open_npz(paths, world):
     OSError
         On all ranks when the rank that looks at a file cannot read it.
     """
-    return open_files(paths, world, npz_head, NpzTable)
+    return open_files(paths, world, npz_head, table_of)

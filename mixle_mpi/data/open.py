@@ -20,11 +20,12 @@ from mixle_mpi.data.table import SEQUENCE, Table, on_first, together
 class Opened:
     """Data whose columns are known: `names`, and `read`, which takes column -> kind and returns the table.
 
-    `read` is collective.
+    `read` is collective. `matrix` is that of the table.
     """
 
     names: tuple[str, ...]
     read: Callable[[dict[str, str]], Table]
+    matrix: bool = False
 
 
 def _csv(paths: list[str], world) -> Opened:
@@ -77,7 +78,7 @@ def _of_table(table: Table) -> Opened:
         table.check(wants)
         return table
 
-    return Opened(table.names, read)
+    return Opened(table.names, read, table.matrix)
 
 
 READERS: dict[str, Callable[[list[str], Any], Opened]] = {
@@ -155,7 +156,7 @@ def open_data(
     files = on_first(world, lambda: files_of(data))
     suffix = suffix_of(files[0], READERS)
     opened = _json(files, world, sequences) if suffix in JSON else READERS[suffix](files, world)
-    return opened if suffix in WITH_SEQUENCES else _without_sequences(opened, files[0], suffix)
+    return opened if suffix in WITH_SEQUENCES or opened.matrix else _without_sequences(opened, files[0], suffix)
 
 
 def _without_sequences(opened: Opened, path: str, suffix: str) -> Opened:

@@ -143,8 +143,11 @@ def kept_encoding(slots: list[Slot]) -> Encoding | None:
     return next((f.encoding for s in slots for f in s.families.values() if f.encoding is not None), None)
 
 
-def bag_columns(slots: Slots) -> dict[str, BagColumns]:
-    """The columns of each bag, with the vocabulary that was declared, or that of a model fitted earlier."""
+def bag_columns(slots: Slots, matrix: bool) -> dict[str, BagColumns]:
+    """The columns of each bag, with the vocabulary that was declared, or that of a model fitted earlier.
+
+    `matrix` is that of the table that they are read from.
+    """
     found = {}
     for name, bag in slots.bags.items():
         alike = alike_slots(slots, slots.slots[bag.words.slot_key])
@@ -153,5 +156,5 @@ def bag_columns(slots: Slots) -> dict[str, BagColumns]:
             raise ModelError(f"nodes of one key have vocabularies of {' and '.join(map(str, sorted(sizes)))} words")
         kept = kept_encoding(alike)
         levels = declared_levels(bag.words.slot_key, alike) if kept is None else kept.levels
-        found[name] = BagColumns(bag.words, bag.counts, None if bag.words.numbered else levels)
+        found[name] = BagColumns(bag.words, bag.counts, None if bag.words.numbered else levels, matrix)
     return found

@@ -88,7 +88,10 @@ class Table:
     total : number of rows over all ranks
     everywhere : True if every rank can read every row (then first is 0 and rows is total)
     files : list of (path, global number of its first row), in order; empty for data in memory
+    matrix : whether the columns are those of a matrix of counts, whose columns are words
     """
+
+    matrix = False
 
     def __init__(self, names, first, rows, total, everywhere):
         self.names = tuple(names)

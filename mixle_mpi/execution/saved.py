@@ -22,6 +22,7 @@ from mixle_mpi.models.specification import build, describe
 from mixle_mpi.models.units import ManyUnits
 
 SCHEMA = 1
+WORDS = "<i4"  # of positions in a vocabulary in files
 NUMBERS = ("shift", "scale", "low", "high", "mean", "variance", "frequencies")
 
 
@@ -39,8 +40,10 @@ def save(model: Node, path) -> None:
     layout = layout_of(bank)
     arrays = {m.name or "root": layout.param_rows(state.theta, m.name) for m in layout.matrices}
     named: dict[str, Any] = {_key(k): v for k, v in arrays.items()}
-    replace_file(directory / "model.npz", lambda file: np.savez(file, **named))
     encodings = {slot_name(f.slot_key): f.encoding for f in _leaves(model)}
+    words = [e.words for e in encodings.values()]
+    named |= {_words_key(number): own.astype(WORDS) for number, own in enumerate(words) if len(own)}
+    replace_file(directory / "model.npz", lambda file: np.savez(file, **named))
     document = {
         "schema": SCHEMA,
         "model": describe(structure(model), parameters=False),
@@ -72,7 +75,9 @@ def load(path) -> Node:
         digest = hashlib.sha256((directory / "model.npz").read_bytes()).hexdigest()
         if digest != document["sha256"]:
             raise DataError(f"{directory / 'model.npz'}: truncated, or not the file that model.json was saved with")
-        encodings = {name: _encoding_from_json(e) for name, e in document["encodings"].items()}
+        with np.load(directory / "model.npz", allow_pickle=False) as arrays:
+            encodings = {name: _encoding_from_json(e, arrays.get(_words_key(number), np.empty(0)))
+                         for number, (name, e) in enumerate(document["encodings"].items())}  # fmt: skip
         columns = document["columns"]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
         raise DataError(f"{directory / 'model.json'}: truncated or not a saved model ({error})") from None
@@ -116,6 +121,11 @@ def _key(name: str) -> str:
     return name.replace("/", "|")
 
 
+def _words_key(number: int) -> str:
+    """The array of the words of an encoding, which has a number among those of a model; no path is so called."""
+    return f"|words|{number}"
+
+
 def _parameters(layout) -> dict:
     """Fields and rows of each matrix of parameters, as `model.json` lists them."""
     return {m.name: {"fields": {k: list(s) for k, s in m.params.items()}, "rows": len(m.rows)}
@@ -144,14 +154,16 @@ def slot_name(key: SlotKey) -> str:
 
 
 def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
-    """An encoding as plain data, its numbers to the bit."""
+    """An encoding as plain data, its numbers to the bit; of words, which may be many, their number and a digest."""
     numbers = {name: [float(v).hex() for v in getattr(encoding, name)] for name in NUMBERS}
     key = encoding.key
     steps = {"sequence": key.sequence} if key.sequence else {}
-    return {"kind": key.kind, "columns": list(key.columns), "levels": list(encoding.levels)} | steps | numbers
+    own = encoding.words.astype(WORDS)
+    words = {"words": [len(own), hashlib.sha256(own.tobytes()).hexdigest()]} if len(own) else {}
+    return {"kind": key.kind, "columns": list(key.columns), "levels": list(encoding.levels)} | steps | words | numbers
 
 
-def _encoding_from_json(spec: dict[str, Any]) -> Encoding:
+def _encoding_from_json(spec: dict[str, Any], words: np.ndarray) -> Encoding:
     numbers: dict[str, Any] = {name: np.array([float.fromhex(v) for v in spec[name]]) for name in NUMBERS}
     key = SlotKey(spec["kind"], tuple(spec["columns"]), spec.get("sequence", ""))
-    return Encoding(key, levels=tuple(spec["levels"]), **numbers)
+    return Encoding(key, levels=tuple(spec["levels"]), words=words.astype(np.int64), **numbers)
