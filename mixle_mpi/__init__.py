@@ -32,6 +32,7 @@ _HOME = {
     "HiddenMarkov": "models.hidden_markov",
     "MarkovChain": "models.markov_chain",
     "LatentDirichletAllocation": "models.latent_dirichlet_allocation",
+    "ProbabilisticLatentSemanticIndexing": "models.probabilistic_latent_semantic_indexing",
     "Sequence": "models.sequence",
     "DecompAxis": "contract.decomposition",
     "Decomposition": "contract.decomposition",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from mixle_mpi.models.gaussian_process import GaussianProcess
     from mixle_mpi.models.hidden_markov import HiddenMarkov
     from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
+    from mixle_mpi.models.probabilistic_latent_semantic_indexing import ProbabilisticLatentSemanticIndexing
     from mixle_mpi.models.markov_chain import MarkovChain
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.models.optional import Optional

@@ -112,6 +112,7 @@ class Cost:
     steps : of recursions that may be divided besides, for each observation: by units over model shards, of the root in
         time over data shards; `step_flops` of each
     cut : E-step work for each observation and member besides, when the node is cut
+    pooled : whether the node's own statistics are partial on each model shard, when it is cut
     """
 
     member: Work = Work()
@@ -138,6 +139,7 @@ class Cost:
     steps: float = 0.0
     step_flops: float = 0.0
     cut: Work = Work()
+    pooled: bool = False
 
 
 # What is taken where neither the model nor an option of the plan says it.

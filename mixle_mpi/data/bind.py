@@ -21,6 +21,7 @@ from mixle_mpi.data.bags import BagTally, shown_number, united
 from mixle_mpi.data.ragged import Level, levels_of, row_and_step
 from mixle_mpi.data.slots import WEIGHT, Slot, Slots, alike_slots, bag_columns, declared_levels, kept_encoding
 from mixle_mpi.data.table import Labels, Table, agree
+from mixle_mpi.families.bag import Words
 from mixle_mpi.families.categorical import Categorical
 
 
@@ -239,6 +240,9 @@ def bindings(slots: Slots, summaries: dict[SlotKey | str, Summary], warn: bool =
         encoding = bind_encoding(key, summary, kept, levels, centre=centre)
         own = summaries[key]
         if key.sequence in slots.bags:
+            words = [f for s in alike for f in s.families.values() if isinstance(f, Words)]
+            if kept is None and any(f.whole for f in words):
+                encoding = replace(encoding, words=np.arange(max(words[0].num_words, len(encoding.levels))))
             bound[key] = replace(encoding, observed=own.observed)
             continue
         bases = frozenset(k for k, f in slot.families.items() if _needs_base(f, k, own, encoding))

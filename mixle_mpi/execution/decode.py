@@ -14,6 +14,7 @@ from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.kernels.recursion import best_paths
 from mixle_mpi.models.chain import HiddenMarkovBank
+from mixle_mpi.models.topic_bank import TopicBank
 
 
 def chain_at(executor: Executor, path: str) -> tuple[HiddenMarkovBank, int] | None:
@@ -24,6 +25,26 @@ def chain_at(executor: Executor, path: str) -> tuple[HiddenMarkovBank, int] | No
             if len(chosen) == 1:
                 return bank, int(chosen[0])
     return None
+
+
+def topics_at(executor: Executor, path: str) -> tuple[TopicBank, int] | None:
+    """The bank of the topic model at a path, and which of its members; None where there is none."""
+    for bank in executor.bank.walk():
+        if isinstance(bank, TopicBank):
+            chosen = np.flatnonzero(bank.place.select(path, bank.members))
+            if len(chosen) == 1:
+                return bank, int(chosen[0])
+    return None
+
+
+def mixes_of(executor: Executor, bank: TopicBank, member: int, tile: Tile, score: np.ndarray) -> np.ndarray:
+    """Expected mixes (rows, topics) of the documents of a tile that was scored, of log densities `score` (rows,); NaN
+    in documents of probability zero, even ones where there is no document."""
+    index, groups = captured(executor, bank, tile)
+    out = np.full((tile.n, bank.node.num_topics), 1.0 / bank.node.num_topics)
+    out[slice(None) if index is None else index] = groups[member]
+    out[score < IMPOSSIBLE] = np.nan
+    return out
 
 
 def captured(executor: Executor, bank: Bank, tile: Tile, top: Bank | None = None):

@@ -6,7 +6,16 @@ import numpy as np
 
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
-from mixle_mpi.execution.decode import captured, chain_at, forecasts_of, path_of, prepared_tiles, states_of
+from mixle_mpi.execution.decode import (
+    captured,
+    chain_at,
+    forecasts_of,
+    mixes_of,
+    path_of,
+    prepared_tiles,
+    states_of,
+    topics_at,
+)
 from mixle_mpi.execution.executor import Executor, Pass
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.grid import Grid, serial_grid
@@ -17,6 +26,7 @@ from mixle_mpi.execution.ties import count_free
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.models.chain import HiddenMarkovBank
 from mixle_mpi.models.mixture import MixtureBank
+from mixle_mpi.models.topic_bank import TopicBank
 
 
 def executor_for(model: Node, data, grid: Grid, cut: str | None = None, local: bool = False,
@@ -53,9 +63,9 @@ def posterior(model: Node, data, path: str | None = None, **options) -> np.ndarr
     if (chain := chain_at(executor, path or "")) is not None:
         nothing = np.empty((0, chain[0].node.num_states))
         return np.concatenate([nothing, *(states_of(executor, *chain, tile) for tile in prepared_tiles(executor))])
-    mixture = mixture_at(executor, path or "")
-    nothing = np.empty((0, mixture[0].node.num_components))
-    return np.concatenate([nothing, *(resp for _, _, resp in scored_tiles(executor, mixture))])
+    found = topics_at(executor, path or "") or mixture_at(executor, path or "")
+    nothing = np.empty((0, found[0].node.decomposition().num_units))
+    return np.concatenate([nothing, *(resp for _, _, resp in scored_tiles(executor, found))])
 
 
 def mixture_at(executor: Executor, path: str) -> tuple[MixtureBank, int]:
@@ -104,9 +114,9 @@ def known_chain(executor: Executor, path: str | None) -> tuple[HiddenMarkovBank,
     return chain
 
 
-def scored_tiles(executor: Executor, mixture: tuple[MixtureBank, int] | None):
+def scored_tiles(executor: Executor, mixture: tuple[MixtureBank | TopicBank, int] | None):
     """Yield (first row of the shard, log densities (n,), posteriors (n, K) of one member of a
-    mixture bank, of a mixture of steps (steps, K), or None) for each tile.
+    mixture bank, of a mixture of steps (steps, K), mixes of topics (n, K), or None) for each tile.
 
     A row where the mixture is not observed has its weights; a row of probability zero under each of
     its components has NaN. Collective over the model axis.
@@ -118,12 +128,14 @@ def scored_tiles(executor: Executor, mixture: tuple[MixtureBank, int] | None):
             executor._begin()
         scores = [s[0].copy() for s in executor._drive([executor.bank.score(tile) for tile in batch], found)]
         for tile, score in zip(batch, scores):
-            resp = None if mixture is None else _responsibilities(executor, *mixture, tile)
+            resp = None if mixture is None else _responsibilities(executor, *mixture, tile, score)
             score[score < IMPOSSIBLE] = -np.inf  # log 0 of a leaf is stored as -1e300
             yield tile.start, score, resp
 
 
-def _responsibilities(executor: Executor, bank: MixtureBank, member: int, tile) -> np.ndarray:
+def _responsibilities(executor: Executor, bank: MixtureBank | TopicBank, member: int, tile, score) -> np.ndarray:
+    if isinstance(bank, TopicBank):
+        return mixes_of(executor, bank, member, tile, score)
     index, groups = captured(executor, bank, tile)
     level = level_of(bank)
     out = np.empty((tile.steps(level).n if level else tile.n, bank.node.num_components))

@@ -51,7 +51,8 @@ class Counts:
     the parameter sets held here, added up over the leaves; `maximized` the parameter sets of leaves that were
     maximised here, added up over M-steps; `repaired` the steps of sequences divided in time that were worked out
     again, after so many messages of what shards told each other (`told`) and of operators (`composed`); `state_steps`
-    the steps times hidden states whose recursions were run.
+    the steps times hidden states whose recursions were run; `token_rounds` and `document_rounds` the distinct words, and
+    the documents, of topic models times the inner rounds that they took, after `round_messages` of tiles.
     """
 
     passes: int = 0
@@ -64,6 +65,9 @@ class Counts:
     told: int = 0
     composed: int = 0
     state_steps: int = 0
+    token_rounds: int = 0
+    document_rounds: int = 0
+    round_messages: int = 0
 
 
 class Executor:
@@ -159,6 +163,8 @@ class Executor:
         self.counts.repaired = sum(bank.repaired for bank in self.bank.walk())
         self.counts.told, self.counts.composed = map(int, sum(bank.settling for bank in self.bank.walk()))
         self.counts.state_steps = sum(bank.state_steps for bank in self.bank.walk())
+        for name in ("token_rounds", "document_rounds", "round_messages"):
+            vars(self.counts)[name] = sum(vars(bank).get(name, 0) for bank in self.bank.walk())
         found.seconds["accumulate"] += working_time() - started
         return found
 
@@ -336,7 +342,18 @@ class Executor:
     def accept(self) -> None:
         """Make the parameters that `maximize` wrote the current ones. Collective over both axes."""
         self._share(self.new)
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Exchange the current parameters, and what is kept of rows, with those before or after."""
         self.theta, self.new = self.new, self.theta
+        for bank in self.bank.walk():
+            bank.accept_rows()
+
+    def start_rows(self) -> None:
+        """Begin a fit: what is kept of rows from pass to pass starts anew."""
+        for bank in self.bank.walk():
+            bank.start_rows(self.source.n)
 
     def _share(self, theta: np.ndarray) -> None:
         """Give data shards what owners found, and all model shards the same bytes for what several of them hold."""

@@ -23,6 +23,8 @@ from mixle_mpi.models.chain import HiddenMarkovBank
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import MixtureBank
 from mixle_mpi.models.sequence import Steps, sums_of_sequences
+from mixle_mpi.models.topic_bank import TopicBank
+from mixle_mpi.models.topic_model import TopicModel
 from mixle_mpi.models.units import ManyUnits
 
 METHODS = ("auto", "kmeans++", "random")
@@ -46,6 +48,7 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
         raise ModelError(f"init = {init!r}: choose one of {', '.join(METHODS)}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise ModelError(f"seed = {seed!r} is not an integer")
+    executor.start_rows()
     everything = np.array([int(executor.given())])
     executor.grid.world.allreduce(everything, "min")  # a rank that holds nothing has all that it needs
     if everything[0]:
@@ -66,14 +69,16 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
 
 
 def has_units(node: Node) -> bool:
-    """Whether there is a node of many units at or below a node."""
-    return any(isinstance(n, ManyUnits) for n in node.walk())
+    """Whether there is a node of many units, or topics, at or below a node."""
+    return any(isinstance(n, (ManyUnits, TopicModel)) for n in node.walk())
 
 
 def level_of(bank: Bank) -> str | None:
     """Of what a bank has starting units: "" for rows, a sequence's name for its steps; None for most banks."""
     if isinstance(bank, HiddenMarkovBank):
         return bank.node.sequence
+    if isinstance(bank, TopicBank):
+        return ""
     if not isinstance(bank, MixtureBank):
         return None
     below = next(n for n in bank.node.walk() if isinstance(n, (Family, Steps)))
@@ -150,6 +155,8 @@ def _standardised(model: Node, name: str, source, own: np.ndarray) -> dict[tuple
     of labels. Of sequences in rows the means of their steps."""
     found: dict[tuple[str, ...], np.ndarray] = {}
     for leaf in model.walk():
+        if isinstance(leaf, TopicModel) and not name:
+            found[leaf.words.columns] = np.diff(source.sequences[leaf.sequence].offsets)[own][None]
         if not isinstance(leaf, Family) or leaf.columns in found or leaf.sequence.endswith(BAG):
             continue  # words are no numbers, and too many
         if leaf.sequence == name:
@@ -177,6 +184,14 @@ def _numbers(leaf: Family, source, own: np.ndarray) -> np.ndarray:
 
 def _label(node, path: Path, name: str, at: np.ndarray, levels: dict[str, Level], init: str, seed: int, labels) -> None:
     """Fill `labels[level][path]` (all sampled) for the units at and below a node, which has rows or steps `at`."""
+    if isinstance(node, TopicModel):
+        level = levels[name]
+        own = labels[name].setdefault(str(path), np.full(len(level.numbers), -1, np.int32))
+        words = level.columns[node.words.columns][0, at]
+        race = -np.log(keyed_uniform(seed, f"start {path}", level.numbers[at])) / np.maximum(words, 1e-300)
+        seeds = at[np.argsort(race, kind="stable")[: min(node.num_topics, np.count_nonzero(words))]]
+        own[seeds] = np.arange(len(seeds))
+        return
     if isinstance(node, Steps):
         if node.length is not None and has_units(node.length):
             _label(node.length, path / "length", name, at, levels, init, seed, labels)

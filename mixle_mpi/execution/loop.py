@@ -163,13 +163,12 @@ def iterate(
             clock.lap("data_axis")
         if status == "stopped" or (status is None and header.save):
             if status == "stopped":  # go on from the M-step that was made already
-                undo = executor.theta
                 executor.accept()
                 state.n_iter += 1
             watch.save(executor, state, best_theta, status or "between")
             clock.lap("checkpoint")
             if status == "stopped":
-                executor.new, executor.theta = executor.theta, undo
+                executor.exchange()
                 state.n_iter -= 1
         if status is not None:
             return Ending(status, header.impossible)

@@ -29,6 +29,7 @@ class Words(Labelled):
     """
 
     if_missing = "a bag has a word in each step"
+    whole = False  # whether all words of the vocabulary have parameters, as where some were given
 
     def __init__(self, vocabulary=None):
         super().__init__(None)
@@ -58,7 +59,11 @@ class Words(Labelled):
 
     @property
     def base_key(self):
-        return (*super().base_key, self.vocabulary if self.numbered else 0)
+        return (*super().base_key, self.vocabulary if self.numbered else 0, self.whole)
+
+    def word(self, position: int):
+        """The word at a position of the vocabulary."""
+        return position if self.numbered or self.levels is None else self.levels[position]
 
     def bind(self, bindings):
         bound = copy.copy(super().bind(bindings))

@@ -62,10 +62,11 @@ def normalise(words, offsets, which, a, table, out):
     """Normalisers, of the topics held here, of the words of the documents `which`, one after another in `out`."""
     topics, at = a.shape[1], 0
     for i in which:
+        own = a[i]
         for j in range(offsets[i], offsets[i + 1]):
-            total = 0.0
+            total, row = 0.0, table[words[j]]
             for k in range(topics):
-                total += a[i, k] * table[words[j], k]
+                total += own[k] * row[k]
             out[at] = total
             at += 1
 
@@ -85,8 +86,9 @@ def update(words, counts, offsets, which, normalisers, a, alpha, table, gamma, r
             possible = possible and (normalisers[at] > 0.0 or counts[j] == 0.0)
             ratios[j] = ratio
             at += 1
+            row = table[words[j]]
             for k in range(topics):
-                taken[k] += ratio * table[words[j], k]
+                taken[k] += ratio * row[k]
         change = 0.0
         for k in range(topics):
             new = alpha[k] + a[i, k] * taken[k]
@@ -110,6 +112,43 @@ def spread_logs(counts, offsets, which, ends, normalisers, out):
             out[i] = total
 
 
+@njit(inline="always")
+def round_of_all(word, number, table, weight, taken, ratios):
+    """Ratios of counts `number` to normalisers, and the sums over words of ratio times table, taken (topics,); whether
+    no word has probability zero. Four words at a time: a weight is read once for them."""
+    topics, possible = len(weight), True
+    taken[:] = 0.0
+    n = len(word)
+    for j in range(0, n - 3, 4):
+        a, b, c, d = table[word[j]], table[word[j + 1]], table[word[j + 2]], table[word[j + 3]]
+        of_a = of_b = of_c = of_d = 0.0
+        for k in range(topics):
+            of_a += weight[k] * a[k]
+            of_b += weight[k] * b[k]
+            of_c += weight[k] * c[k]
+            of_d += weight[k] * d[k]
+        of_a = number[j] / of_a if of_a > 0.0 else -number[j]
+        of_b = number[j + 1] / of_b if of_b > 0.0 else -number[j + 1]
+        of_c = number[j + 2] / of_c if of_c > 0.0 else -number[j + 2]
+        of_d = number[j + 3] / of_d if of_d > 0.0 else -number[j + 3]
+        possible = possible and min(min(of_a, of_b), min(of_c, of_d)) >= 0.0
+        of_a, of_b, of_c, of_d = max(of_a, 0.0), max(of_b, 0.0), max(of_c, 0.0), max(of_d, 0.0)
+        ratios[j], ratios[j + 1], ratios[j + 2], ratios[j + 3] = of_a, of_b, of_c, of_d
+        for k in range(topics):
+            taken[k] += of_a * a[k] + of_b * b[k] + of_c * c[k] + of_d * d[k]
+    for j in range(n - n % 4, n):
+        a = table[word[j]]
+        of_a = 0.0
+        for k in range(topics):
+            of_a += weight[k] * a[k]
+        of_a = number[j] / of_a if of_a > 0.0 else -number[j]
+        possible = possible and of_a >= 0.0
+        ratios[j] = max(of_a, 0.0)
+        for k in range(topics):
+            taken[k] += max(of_a, 0.0) * a[k]
+    return possible
+
+
 @njit(cache=True, fastmath=FAST)
 def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most, gamma, a, topics, held, ratios, logs,
                rounds):  # fmt: skip
@@ -129,7 +168,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
     """
     count = table.shape[1]
     prior = alpha.sum()
-    weight, taken, own, base, level = (np.empty(count) for _ in range(5))
+    weight, taken, own, base, level = np.empty((5, count))
     near, kept = np.empty(GATHERED), np.empty(count, np.int64)
     for i in range(len(offsets) - 1):
         first, n = offsets[i], offsets[i + 1] - offsets[i]
@@ -139,33 +178,29 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
         m, gathered, settled, made, possible = count, False, False, 0, True
         for k in range(count):
             own[k], base[k], kept[k] = gamma[i, k], alpha[k], k
+        word, number, share = words[first : first + n], counts[first : first + n], ratios[first : first + n]
         while n > 0:
-            for k in range(m):
-                weight[k] = exp_digamma(own[k], LEAST_WEIGHT) if dirichlet else own[k]
-                taken[k] = 0.0
-            if gathered:  # topics first: a row for each, over the words
-                for j in range(n):
-                    ratios[first + j] = 0.0
+            if dirichlet:
                 for k in range(m):
-                    for j in range(n):
-                        ratios[first + j] += weight[k] * near[k * n + j]
-                for j in range(first, first + n):
-                    ratios[j] = counts[j] / ratios[j] if ratios[j] > 0.0 else 0.0
-                for k in range(m):
-                    share = 0.0
-                    for j in range(n):
-                        share += ratios[first + j] * near[k * n + j]
-                    taken[k] = share
+                    weight[k] = exp_digamma(own[k], LEAST_WEIGHT)
             else:
-                for j in range(first, first + n):
-                    normaliser = 0.0
-                    for k in range(m):
-                        normaliser += weight[k] * table[words[j], k]
-                    ratio = counts[j] / normaliser if normaliser > 0.0 else 0.0
-                    possible = possible and (normaliser > 0.0 or counts[j] == 0.0)
-                    ratios[j] = ratio
-                    for k in range(m):
-                        taken[k] += ratio * table[words[j], k]
+                for k in range(m):
+                    weight[k] = own[k]
+            if gathered:  # topics first: a row for each, over the words
+                share[:] = 0.0
+                for k in range(m):
+                    row, scale = near[k * n : (k + 1) * n], weight[k]
+                    for j in range(n):
+                        share[j] += scale * row[j]
+                for j in range(n):
+                    share[j] = number[j] / share[j] if share[j] > 0.0 else 0.0
+                for k in range(m):
+                    row, total_share = near[k * n : (k + 1) * n], 0.0
+                    for j in range(n):
+                        total_share += share[j] * row[j]
+                    taken[k] = total_share
+            else:
+                possible = round_of_all(word, number, table, weight, taken, share) and possible
             made += 1
             change = 0.0
             left = 0
@@ -183,12 +218,12 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
                 q = 0
                 for k in range(m):
                     if level[k] > FAINT * total:
+                        row = near[q * n : (q + 1) * n]
                         if gathered:
-                            for j in range(n):
-                                near[q * n + j] = near[k * n + j]
+                            row[:] = near[k * n : (k + 1) * n]
                         else:
                             for j in range(n):
-                                near[q * n + j] = table[words[first + j], kept[k]]
+                                row[j] = table[word[j], kept[k]]
                         own[q], base[q] = own[k], base[k]
                         kept[q] = kept[k]
                         q += 1
@@ -196,9 +231,9 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
                         gamma[i, kept[k]] = own[k]
                 m, gathered = q, True
         log = 0.0 if possible else -np.inf
-        for j in range(first, first + n):
-            if counts[j] > 0.0 and possible:
-                log += counts[j] * math.log(counts[j] / ratios[j])
+        for j in range(n):
+            if number[j] > 0.0 and possible:
+                log += number[j] * math.log(number[j] / share[j])
         for k in range(m):
             gamma[i, kept[k]] = own[k]
             a[i, k], topics[i, k] = weight[k], kept[k]
@@ -211,15 +246,15 @@ def add_words(words, offsets, ratios, a, topics, held, weights, sums):
     from a topic. `sums` (words + 1, topics); the others as `all_rounds` leaves them."""
     count = a.shape[1]
     for i in range(len(offsets) - 1):
-        m = held[i]
+        m, own, which = held[i], a[i], topics[i]
         for j in range(offsets[i], offsets[i + 1]):
-            ratio = weights[i] * ratios[j]
+            ratio, row = weights[i] * ratios[j], sums[words[j]]
             if m == count:
                 for k in range(count):
-                    sums[words[j], k] += ratio * a[i, k]
+                    row[k] += ratio * own[k]
             else:
                 for k in range(m):
-                    sums[words[j], topics[i, k]] += ratio * a[i, k]
+                    row[which[k]] += ratio * own[k]
 
 
 @njit(cache=True, fastmath=FAST)

@@ -110,7 +110,7 @@ class HiddenMarkov(ManyUnits, Steps):
         unit = Cost(recursion_work(s) * (steps / s), scratch_member=4.0 * steps)
         return Cost(Work(log=steps), m_step=Work(flop=4.0 * values), params=values, stats=values, kernel=values,
                     columns={("offset",): 8.0}, unit=unit, payload=1.0, messages=3.0, exchanged=2.0 * s * steps,
-                    steps=steps, step_flops=recursion_work(s).flops)  # fmt: skip
+                    steps=steps, step_flops=recursion_work(s).flops, pooled=True)  # fmt: skip
 
     def replace(self, change):
         return self.replace_both(change, change)

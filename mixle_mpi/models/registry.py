@@ -24,6 +24,7 @@ from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocati
 from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
+from mixle_mpi.models.probabilistic_latent_semantic_indexing import ProbabilisticLatentSemanticIndexing
 from mixle_mpi.models.sequence import Sequence
 from mixle_mpi.models.structure import StructureOnly
 
@@ -31,6 +32,9 @@ FAMILIES: tuple[type[Family], ...] = (
     Bernoulli, Binomial, Categorical, Exponential, Gamma, Gaussian, Geometric, Laplace, LogNormal, MultivariateGaussian,
     Poisson, StudentT, Uniform,
 )  # fmt: skip
-MODELS: tuple[type[Node], ...] = (Composite, HiddenMarkov, MarkovChain, Mixture, Optional, Record, Sequence)
-PLANNED: tuple[type[StructureOnly], ...] = (GaussianProcess, LatentDirichletAllocation)
+MODELS: tuple[type[Node], ...] = (
+    Composite, HiddenMarkov, LatentDirichletAllocation, MarkovChain, Mixture, Optional,
+    ProbabilisticLatentSemanticIndexing, Record, Sequence,
+)  # fmt: skip
+PLANNED: tuple[type[StructureOnly], ...] = (GaussianProcess,)
 BY_NAME: dict[str, type[Node]] = {c.type_name(): c for c in (*FAMILIES, *MODELS, *PLANNED)}

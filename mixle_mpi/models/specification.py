@@ -18,6 +18,7 @@ from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
 from mixle_mpi.models.sequence import Sequence, Steps
 from mixle_mpi.models.structure import StructureOnly
+from mixle_mpi.models.topic_model import TopicModel
 
 OF_CHILDREN = ("fields", "factors", "of")  # keys that a mixture's component may have, never the mixture
 
@@ -170,6 +171,8 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
         spec |= _described_states(node, parameters)
     elif isinstance(node, MarkovChain):
         spec |= _described_labels(node, parameters)
+    elif isinstance(node, TopicModel):
+        spec |= node.described(parameters)
     elif isinstance(node, StructureOnly):
         spec |= node.described(describe)
     elif isinstance(node, Composite):

@@ -23,7 +23,7 @@ from mixle_mpi.models.topic_model import TopicModel
 # many rounds at most: its bound is then within a square of that share of where it would end.
 TOLERANCE, MOST_ROUNDS = 1e-5, 100
 FOLDING_TOLERANCE, MOST_FOLDING = 1e-8, 2000  # the same of documents that are folded in, with no prior to hold them
-SEED_SHARE = 0.5  # of a topic at the start, what is of the documents that it is seeded by; the rest is of all words
+FLOOR = 0.05  # share of a topic at the start that is spread evenly over all words, so that none has probability 0
 
 
 @dataclass
@@ -270,7 +270,7 @@ class TopicBank(StepsBank):
         for m in range(self.size):
             own = np.ascontiguousarray(weights[m])
             if labels is not None:
-                kernels.place_seeds(*documents.arrays, labels, int(self.low[m]), own, self._sums[m])
+                self._seed(tile, documents, labels, m, own)
                 continue
             mixes: Mixes = tile.saved[id(self)][m]
             kernels.add_words(documents.words, documents.offsets, mixes.ratios, mixes.a, mixes.topics, mixes.held, own,
@@ -281,8 +281,20 @@ class TopicBank(StepsBank):
                                       self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]])  # fmt: skip
             if self.mixes is not None:
                 self._keep(tile, documents, m, mixes)
+        if labels is None and id(self) in tile.captured:
+            tile.captured[id(self)] = tile.index, [self._expected(mixes) for mixes in tile.saved[id(self)]]
         return
         yield  # statistics are added up here alone
+
+    def _seed(self, tile: Tile, documents: Documents, labels: np.ndarray, m: int, weights: np.ndarray) -> None:
+        """Count the words of documents for the topics that they start in: each document for one of all topics, at
+        random, and those with a label, the seeds, for that with as much weight as all others together."""
+        k = self.node.num_topics
+        at_random = (keyed_uniform(0, "topic", tile.global_rows) * k).astype(np.int32)
+        kernels.place_seeds(*documents.arrays, at_random, int(self.low[m]), weights, self._sums[m])
+        words = np.maximum(np.diff(documents.offsets), 1)
+        heavier = weights * (self.node.words.encoding.observed / k / words)
+        kernels.place_seeds(*documents.arrays, labels, int(self.low[m]), heavier, self._sums[m])
 
     def finish(self):
         super().finish()
@@ -338,14 +350,14 @@ class TopicBank(StepsBank):
             new[self._documents]["alpha"][row] = alpha
 
     def start(self, new, stats, own):
-        shares = self.node.words.encoding.frequencies
-        size = max(self.node.words.encoding.observed / self.node.num_topics, 1.0)
+        n = max(len(self.words), 1)
         for row in own[self._topics]:
-            seeds = stats[self._topics]["counts"][row]
-            if not seeds.sum() > 0:  # no document, so topics must differ by themselves
-                seeds = shares * keyed_uniform(0, "topic", self.words, int(self.units[row]))
-            p = SEED_SHARE * seeds / max(seeds.sum(), np.finfo(float).tiny) + (1.0 - SEED_SHARE) * shares
-            new[self._topics]["words"][row] = self.node.prior + size * p if self.node.prior else p / max(p.sum(), 1e-300)
+            counts = stats[self._topics]["counts"][row]
+            total = counts.sum()
+            if not total > 0:  # no document, so that topics must differ by themselves
+                counts = keyed_uniform(0, "topic words", self.words, int(self.units[row]))
+            p = (1.0 - FLOOR) * counts / max(counts.sum(), np.finfo(float).tiny) + FLOOR / n
+            new[self._topics]["words"][row] = self.node.prior + 0.5 * total * p if self.node.prior else p
         if self.node.dirichlet:
             new[self._documents]["alpha"][own[self._documents]] = 1.0 / self.node.num_topics
 
@@ -386,11 +398,11 @@ class TopicBank(StepsBank):
         each = self.node.num_topics * max(len(self.words) - (0 if self.node.prior else 1), 0) + alphas
         return self.total_members // copies * each
 
-    def posterior(self, tile: Tile, member: int) -> np.ndarray:
-        """Expected mixes (documents, topics) of a tile that was scored; NaN in documents of probability zero."""
-        mixes: Mixes = tile.saved[id(self)][member]
-        whole = mixes.gamma.sum(axis=1, keepdims=True)
-        return np.where(whole > 0, mixes.gamma / np.where(whole > 0, whole, 1.0), 1.0 / self.node.num_topics)
+    def _expected(self, mixes: Mixes) -> np.ndarray:
+        """Expected mixes (documents, own topics); of a document without words without a prior the even one."""
+        whole = mixes.totals[:, None] if self.mixes is None else 1.0
+        even = 1.0 / self.node.num_topics
+        return np.where(whole > 0, mixes.gamma / np.where(whole > 0, whole, 1.0), even)
 
     def tile_width(self):
         return int(2.5 * len(self.units)) + 4 * self.size

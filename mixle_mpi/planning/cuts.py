@@ -182,7 +182,7 @@ def alike(parent: Profile, run: Run) -> int:
 def rest(model: Profile, steps: tuple[Step, ...]) -> Load:
     """What the model costs without the units of the node at the end of the steps."""
     load = model.own + model.unit.copies(model.decomposition.num_units) if steps else model.own
-    if not steps and model.decomposition.reduction is ReductionOp.GATHER:
+    if not steps and model.cost.pooled:
         load = load.pooled()
     chosen = steps[0].run if steps else None
     for run in model.runs:
