@@ -106,7 +106,8 @@ class Judge:
             return "decreased"
         if self.tol is None:
             return None
-        change = abs(self.history[-1] - self.history[-2])
+        # both: under a prior the likelihood alone may stand still at a turn
+        change = max(abs(entries[-1] - entries[-2]) for entries in (self.history, self.objective))
         if change < self.tol * self.effective or change < 8 * np.finfo(float).eps * abs(log_likelihood):
             return "converged"
         return None

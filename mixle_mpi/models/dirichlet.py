@@ -7,6 +7,7 @@ import numpy as np
 LEAST, MOST = 1e-8, 1e8  # concentrations outside of which the likelihood says nothing more
 STEPS = 200
 PRECISE = 1e-14  # relative change that ends the search
+SURE = 1e-5  # relative step that is taken whatever rounding says of its gain: Newton's method has converged
 
 
 def objective(alpha: np.ndarray, weight: float, logs: np.ndarray) -> float:
@@ -35,18 +36,19 @@ def asymmetric(alpha: np.ndarray, weight: float, logs: np.ndarray) -> np.ndarray
         common = (gradient / diagonal).sum() / (1.0 / constant + (1.0 / diagonal).sum())
         step = (gradient - common) / diagonal
         size, found = 1.0, None
+        sure = bool((np.abs(step) < SURE * alpha).all())
         while size > PRECISE:
             new = alpha - size * step
             if (new > 0).all():
                 new = np.clip(new, LEAST, MOST)
                 value = objective(new, weight, logs)
-                if value >= best:
+                if sure or value >= best:
                     found = new, value
                     break
             size *= 0.5
         if found is None:
             break
-        moved = np.abs(found[0] - alpha).max() > PRECISE * alpha.max()
+        moved = (np.abs(found[0] - alpha) > PRECISE * alpha).any()
         alpha, best = found
         if not moved:
             break
@@ -67,7 +69,7 @@ def symmetric(alpha: np.ndarray, weight: float, logs: np.ndarray) -> np.ndarray:
         while size > PRECISE:
             new = float(np.clip(a * np.exp(-size * np.clip(step, -5.0, 5.0)), LEAST, MOST))
             value = objective(np.full(k, new), weight, logs)
-            if value >= best:
+            if abs(step) < SURE or value >= best:
                 found = new, value
                 break
             size *= 0.5
