@@ -40,11 +40,16 @@ class Bank:
     settling : messages of that over all passes, (2,): of what shards tell each other, and of operators
     state_steps : steps times hidden states whose recursions were run here, over all passes
     exclusive : (m,) bool, whether no other model shard holds the member
+    kept_rows : (rows, values) what a fit keeps of the shard's rows from pass to pass; None for most banks. They are
+        `kept_columns` of the `kept_width` values that the whole model has of a row
     """
 
     repaired: int = 0
     settling: np.ndarray = np.zeros(2, np.int64)
     state_steps: int = 0
+    kept_rows: np.ndarray | None = None
+    kept_columns: np.ndarray = np.empty(0, np.int64)
+    kept_width: int = 0
 
     def __init__(
         self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray
@@ -106,9 +111,8 @@ class Bank:
     def pool(self, stats: Views, first: bool, own: Rows) -> None:
         """Add the part of `own` members to shared statistics: of those held here alone, on the `first` shard of all."""
 
-    def row_values(self) -> int:
-        """Float64 values that a fit keeps for each row of the shard from pass to pass, beside the next ones."""
-        return 0
+    def release(self) -> None:
+        """Give back what was set up for kernels."""
 
     def start_rows(self, n: int) -> None:
         """Begin to keep what belongs to the shard's `n` rows, where the bank keeps anything."""

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Checkpoint:
     document : plain data: the state between two iterations, and the run that it belongs to
     theta : matrix name -> (rows, width) float64, the parameters
     best : the same of the best start that ended, or None
+    rows : path -> (rows, values), what banks keep of the rows
     path : the file that it was read from
     flaw : why the newest file was passed over, else ""
     """
@@ -40,6 +41,7 @@ class Checkpoint:
     document: dict
     theta: Matrices
     best: Matrices | None = None
+    rows: Matrices = field(default_factory=dict)
     path: Path = Path(NEWEST)
     flaw: str = ""
 
@@ -104,7 +106,7 @@ def read(directory: Path) -> Checkpoint | None:
 
 def _entries(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """The arrays of a file: a document, numbered matrices, and the checksum of them all."""
-    parts = {"theta": checkpoint.theta, "best": checkpoint.best or {}}
+    parts = {"theta": checkpoint.theta, "best": checkpoint.best or {}, "rows": checkpoint.rows}
     names = {part: list(matrices) for part, matrices in parts.items()}
     text = json.dumps({"schema": SCHEMA, "matrices": names} | checkpoint.document)
     arrays = {"document": np.frombuffer(text.encode(), np.uint8)}
@@ -140,4 +142,4 @@ def _read(path: Path) -> Checkpoint:
         raise DataError(f"{path.name} has schema {document['schema']}, but this version reads {SCHEMA}")
     parts = {part: {name: arrays[f"{part}_{k}"] for k, name in enumerate(names)}
              for part, names in document["matrices"].items()}  # fmt: skip
-    return Checkpoint(document, parts["theta"], parts["best"] or None, path)
+    return Checkpoint(document, parts["theta"], parts["best"] or None, parts.get("rows", {}), path)

@@ -30,6 +30,7 @@ from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.execution.ties import count_free
 from mixle_mpi.execution.tune import tune as fastest_of
 from mixle_mpi.execution.warm import warm
+from mixle_mpi.execution.whole import deal_rows, is_large, whole_theta
 from mixle_mpi.models.mixture import Mixture, MixtureBank
 from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
@@ -213,6 +214,8 @@ def fit_loaded(
     if resumed is not None:
         state, executor.theta[:], best_theta = resumed
         executor.publish()
+        executor.start_rows()
+        deal_rows(executor, watch.rows)
     ending = Ending("failed", 0)
     while state.start < starts:
         judge = Judge(tol, loaded.effective, state.history, state.objective)
@@ -239,7 +242,10 @@ def fit_loaded(
     best = state.ended[state.best]
     executor.theta[:] = best_theta
     bank = compile_tree(loaded.model, None, True)
-    model = fitted(bank, executor.whole_theta())
+    statistics_bytes = executor.stats.nbytes
+    executor.release()
+    theta = whole_theta(executor, everyone=not is_large(executor))
+    model = None if theta is None else fitted(bank, theta)
     clock.lap("output")
     clock.settle()
     status = "stopped" if ending.status == "stopped" else best["status"]
@@ -248,7 +254,7 @@ def fit_loaded(
     return Result(
         model, best["history"][-1], best["history"], best["n_iter"], status == "converged", status, loaded.total,
         loaded.effective, count_free(bank), grid.shape, executor.cut, best["impossible"], best["dead"], state.ended,
-        state.best, clock.seconds(), clock.calls, executor.stats.nbytes, executor.counts, clock.payload(),
+        state.best, clock.seconds(), clock.calls, statistics_bytes, executor.counts, clock.payload(),
     )  # fmt: skip
 
 

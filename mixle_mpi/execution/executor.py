@@ -75,7 +75,7 @@ class Executor:
 
     `theta` and `new` are the two parameter buffers: `maximize` writes this data shard's part of `new`, and
     `accept` makes it the current one, once all ranks have agreed. Parameters that kernels read in a packed
-    form are known to their owners only, until `whole_theta` asks for them.
+    form are known to their owners only, until `execution.whole` asks for them.
 
     Parameters
     ----------
@@ -370,21 +370,12 @@ class Executor:
         theta, first, copies = self.layout.param_views(self.theta), self.grid.model.rank == 0, self._ties.copies()
         return sum(bank.log_prior(theta, first) / copies.get(bank.path, 1) for bank in self.bank.walk())
 
-    def whole_theta(self, own: np.ndarray | None = None) -> np.ndarray:
-        """The parameters of the whole model, in the layout of the uncut tree. Collective over both axes.
+    def complete(self, theta: np.ndarray) -> None:
+        """Give all data shards the parameters that only their owners have. Collective over the data axis."""
+        self._owners.complete(theta)
 
-        Of `own`, a vector in the layout of the local tree; by default of the current parameters.
-        """
-        own = (self.theta if own is None else own).copy()
-        self._owners.complete(own)
-        if self.cut is None:
-            return own
-        whole = layout_of(compile_tree(self.model, None, True))
-        theta = np.full(whole.num_params, np.nan)
-        parts = self.grid.model.allgather(
-            {m.name: (m.rows, self.layout.param_rows(own, m.name)) for m in self.layout.matrices}
-        )
-        for part in reversed(parts):  # what several hold is taken from model coordinate 0
-            for name, (rows, values) in part.items():
-                whole.param_rows(theta, name)[rows] = values
-        return theta
+    def release(self) -> None:
+        """Give back what only iterations need, statistics and what kernels read: the fit has ended."""
+        self.new, self.stats, self.packed = np.empty(0), np.empty(0), np.empty(0)
+        for bank in self.bank.walk():
+            bank.release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,7 +41,13 @@ class Watch:
 
     A rank says in `wishes` what it has seen; wishes travel in the header that all ranks sum, so that
     all act on the same iteration.
+
+    Attributes
+    ----------
+    rows : on the first rank what the checkpoint to go on from has of rows, see `execution.whole`
     """
+
+    rows: Mapping[str, np.ndarray] = {}
 
     def wishes(self, n_iter: int) -> tuple[bool, bool]:
         """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration."""

@@ -50,7 +50,7 @@ def save(model: Node, path) -> None:
         "columns": _root_columns(model),
         "encodings": {name: encoding_to_json(e) for name, e in encodings.items()},
         "parameters": _parameters(layout),
-        "sha256": hashlib.sha256((directory / "model.npz").read_bytes()).hexdigest(),
+        "sha256": digest_of(directory / "model.npz"),
     }  # fmt: skip
     text = json.dumps(document, indent=1)
     replace_file(directory / "model.json", lambda file: file.write(text.encode()))
@@ -72,7 +72,7 @@ def load(path) -> Node:
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             schema = document.get("schema") if isinstance(document, dict) else None
             raise DataError(f"{directory / 'model.json'}: schema {schema!r}, but this version reads {SCHEMA}")
-        digest = hashlib.sha256((directory / "model.npz").read_bytes()).hexdigest()
+        digest = digest_of(directory / "model.npz")
         if digest != document["sha256"]:
             raise DataError(f"{directory / 'model.npz'}: truncated, or not the file that model.json was saved with")
         with np.load(directory / "model.npz", allow_pickle=False) as arrays:
@@ -92,6 +92,15 @@ def load(path) -> Node:
         for m in layout.matrices:
             layout.param_rows(theta, m.name)[:] = arrays[_key(m.name or "root")]
     return fitted(bank, theta)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, read piece by piece."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def replace_file(path: Path, write) -> None:

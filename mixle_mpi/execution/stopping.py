@@ -26,6 +26,7 @@ from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.fingerprint import differences
 from mixle_mpi.execution.loop import State, Watch
 from mixle_mpi.execution.shard import compile_tree, layout_of
+from mixle_mpi.execution.whole import whole_rows, whole_theta
 
 STOP, SAVE = "STOP", "CHECKPOINT"  # files that a user makes in the directory
 EVERY = 15.0  # minutes
@@ -113,12 +114,13 @@ class Checkpoints(Watch):
         """See `Watch.save`. A failure to write is a warning; OSError on all ranks where a fit is stopped."""
         began = self._clock()
         grid = executor.grid
-        theta = executor.whole_theta()
-        best = None if best_theta is None else executor.whole_theta(best_theta)
+        theta = whole_theta(executor, everyone=False)
+        best = None if best_theta is None else whole_theta(executor, best_theta, everyone=False)
+        rows = whole_rows(executor)
         if occasion == "stopped":
             self.reason = _in_words(grid.world.allgather(self.reason))
         try:
-            on_first(grid.world, lambda: self._write(executor, state, theta, best, occasion != "between"))
+            on_first(grid.world, lambda: self._write(executor, state, theta, best, rows, occasion != "between"))
         except OSError as error:
             if occasion == "stopped":
                 raise
@@ -127,11 +129,12 @@ class Checkpoints(Watch):
         self._saved = self._lap = self._clock()
         self._cost, self._is_saved = max(self._cost, self._saved - began), True
 
-    def _write(self, executor: Executor, state: State, theta, best, last: bool) -> None:
+    def _write(self, executor: Executor, state: State, theta, best, rows, last: bool) -> None:
         whole = layout_of(compile_tree(executor.model, None, True))
         own, of_best = ({m.name: whole.param_rows(v, m.name) for m in whole.matrices} if v is not None else {}
                         for v in (theta, best))  # fmt: skip
-        made = Checkpoint({"run": self._run, "state": vars(state), "grid": self.grid}, own, of_best or None)
+        document = {"run": self._run, "state": vars(state), "grid": self.grid}
+        made = Checkpoint(document, own, of_best or None, rows)
         try:
             files.write(self.directory, made, not self._bad_newest)
             self._bad_newest = False
@@ -174,6 +177,7 @@ class Checkpoints(Watch):
         if document is None:
             return None
         read = found[0] if found else None
+        self.rows = {} if read is None else read.rows
         theta = _deal(executor, None if read is None else read.theta)
         best = _deal(executor, None if read is None else read.best) if document["state"]["best"] is not None else None
         # ranks that are threads are given one and the same document

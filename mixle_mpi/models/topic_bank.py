@@ -81,7 +81,6 @@ class TopicBank(StepsBank):
     token_rounds: int = 0
     document_rounds: int = 0
     round_messages: int = 0
-    mixes: np.ndarray | None = None  # (documents, units) of the rows of this shard, where a fit keeps them
 
     def __init__(self, nodes, path, members, total, exclusive, low, high, cut):
         super().__init__(nodes, path, members, total, exclusive, None)
@@ -98,6 +97,8 @@ class TopicBank(StepsBank):
         self._topics, self._documents = f"{path}#topics", f"{path}#documents"
         self._learns = isinstance(self.node, LatentDirichletAllocation) and self.node.learns_alpha
         self._seeding = False
+        self._tables: list[np.ndarray] = []
+        self._sums: list[np.ndarray] = []
 
     def step_banks(self):
         return ()
@@ -127,22 +128,27 @@ class TopicBank(StepsBank):
 
     def prepare(self, theta, packed):
         values = theta[self._topics]["words"]
-        self._tables: list[np.ndarray] = []
-        for m in range(self.size):
+        if not self._tables:
+            self._tables = [np.empty((len(self.words) + 1, int(n))) for n in self.high - self.low]
+        for m, table in enumerate(self._tables):
             own = np.ascontiguousarray(values[self._units(m)])
-            table = np.empty((own.shape[1] + 1, own.shape[0]))
             if self.node.prior > 0:
                 kernels.fill_expected(own, self._totals(own), self.node.prior, table)
             else:
                 kernels.turn(own, table)
-            self._tables.append(table)
         k = self.node.num_topics
         self._alpha = np.array(theta[self._documents]["alpha"]) if self.node.dirichlet else np.zeros((self.size, k))
 
     def begin(self, stats):
         self._stats = stats
         self._seeding = False
-        self._sums = [np.zeros_like(table) for table in self._tables]
+        if not self._sums:
+            self._sums = [np.empty_like(table) for table in self._tables]
+        for sums in self._sums:
+            sums[:] = 0.0
+
+    def release(self):
+        self._tables, self._sums = [], []
 
     def _read(self, steps: Tile) -> Documents:
         words, counts = steps.known(self.node.words.slot_key), steps.known(self.node.counts_key)
@@ -152,7 +158,7 @@ class TopicBank(StepsBank):
         documents = self._read(self.steps(tile))
         out, saved = np.zeros((self.size, tile.n)), [self._empty(tile, documents, m) for m in range(self.size)]
         for m in np.flatnonzero(~self.is_cut):
-            if self.mixes is None:
+            if self.kept_rows is None:
                 out[m] = self._alone(documents, m, saved[m])
             else:
                 out[m] = yield from self._rounds(documents, [m], saved, _itself)
@@ -173,11 +179,11 @@ class TopicBank(StepsBank):
                      tile.array(self, f"topics_{m}", n, k, dtype=np.int32), np.empty(n, np.int32),
                      tile.array(self, f"ratios_{m}", len(documents.words)),
                      documents.lengths + self._alpha[m].sum())  # fmt: skip
-        if self.mixes is None:
+        if self.kept_rows is None:
             made.gamma[:] = self._alpha[m, self.low[m] : self.high[m]]
             made.gamma += (documents.lengths / self.node.num_topics)[:, None]
         else:
-            made.gamma[:] = self.mixes[self._rows(tile), self._units(m)]
+            made.gamma[:] = self.kept_rows[self._rows(tile), self._units(m)]
         return made
 
     def _rows(self, tile: Tile) -> np.ndarray | slice:
@@ -188,7 +194,7 @@ class TopicBank(StepsBank):
     @property
     def _limits(self) -> tuple[float, int]:
         """Tolerance of a document's changes, and its rounds at most."""
-        if self.mixes is not None:
+        if self.kept_rows is not None:
             return np.inf, 1
         return (TOLERANCE, MOST_ROUNDS) if self.node.dirichlet else (FOLDING_TOLERANCE, MOST_FOLDING)
 
@@ -224,7 +230,7 @@ class TopicBank(StepsBank):
                     mixes.a[which] = mixes.gamma[which]
                 own = np.empty(documents.tokens_of(which))
                 kernels.normalise(documents.words, documents.offsets, which, mixes.a, tables[m], own)
-                parts += [own, change]
+                parts += [own, change if most > 1 else change[:0]]
                 self.token_rounds += len(own)
                 self.document_rounds += len(which)
             whole = yield from reduced(np.concatenate(parts))
@@ -235,8 +241,9 @@ class TopicBank(StepsBank):
                 moved = np.empty(len(which))
                 kernels.update(*documents.arrays, which, normalisers, mixes.a, alphas[m], tables[m], mixes.gamma,
                                mixes.ratios, moved)  # fmt: skip
-                ends = change < tolerance * mixes.totals[which] if made > 1 else np.zeros(len(which), bool)
-                ends |= made >= most
+                ends = np.full(len(which), made >= most)
+                if 1 < made < most:
+                    ends |= change < tolerance * mixes.totals[which]
                 kernels.spread_logs(*documents.arrays[1:], which, ends, normalisers, logs[at])
                 active[at], changes[at] = which[~ends], moved[~ends]
         if self.node.dirichlet:
@@ -257,7 +264,7 @@ class TopicBank(StepsBank):
 
         if self.node.dirichlet:
             return gammaln(self._alpha[m].sum()) - gammaln(mixes.totals)
-        if self.mixes is not None:
+        if self.kept_rows is not None:
             return np.zeros(len(mixes.totals))
         n = documents.lengths  # normalisers were those of mixes that add up to the words of the document
         return -n * np.log(np.where(n > 0, n, 1.0))
@@ -279,7 +286,7 @@ class TopicBank(StepsBank):
                 self._stats[self._documents]["weight"][m] += own.sum()
                 kernels.add_log_mixes(mixes.gamma, mixes.totals, own,
                                       self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]])  # fmt: skip
-            if self.mixes is not None:
+            if self.kept_rows is not None:
                 self._keep(tile, documents, m, mixes)
         if labels is None and id(self) in tile.captured:
             tile.captured[id(self)] = tile.index, [self._expected(mixes) for mixes in tile.saved[id(self)]]
@@ -300,26 +307,27 @@ class TopicBank(StepsBank):
         super().finish()
         for m in range(self.size):
             out = self._stats[self._topics]["counts"][self._units(m)]
-            kernels.turn_back(self._sums[m], np.ones_like(self._sums[m]) if self._seeding else self._tables[m], out)
+            if self._seeding:
+                out += self._sums[m][:-1].T
+            else:
+                kernels.turn_back(self._sums[m], self._tables[m], out)
 
     # -- mixes that are kept with the rows ---------------------------------------------------------
 
-    def row_values(self):
-        return 0 if self.node.dirichlet else len(self.units)
-
     def start_rows(self, n):
         if not self.node.dirichlet:
-            self.mixes = np.full((n, len(self.units)), 1.0 / self.node.num_topics)
-            self.new_mixes = self.mixes.copy()
+            self.kept_rows = np.full((n, len(self.units)), 1.0 / self.node.num_topics)
+            self.kept_columns, self.kept_width = self.units, self.total_members * self.node.num_topics
+            self._next = self.kept_rows.copy()
 
     def accept_rows(self):
-        if self.mixes is not None:
-            self.mixes, self.new_mixes = self.new_mixes, self.mixes
+        if self.kept_rows is not None:
+            self.kept_rows, self._next = self._next, self.kept_rows
 
     def _keep(self, tile: Tile, documents: Documents, m: int, mixes: Mixes) -> None:
         """Write the next mixes of documents; one without words, or of probability zero, keeps its own."""
         n = documents.lengths[:, None]
-        self.new_mixes[self._rows(tile), self._units(m)] = np.where(n > 0, mixes.gamma / np.where(n > 0, n, 1.0), mixes.gamma)
+        self._next[self._rows(tile), self._units(m)] = np.where(n > 0, mixes.gamma / np.where(n > 0, n, 1.0), mixes.gamma)
 
     # -- the M-step --------------------------------------------------------------------------------
 
@@ -400,7 +408,7 @@ class TopicBank(StepsBank):
 
     def _expected(self, mixes: Mixes) -> np.ndarray:
         """Expected mixes (documents, own topics); of a document without words without a prior the even one."""
-        whole = mixes.totals[:, None] if self.mixes is None else 1.0
+        whole = mixes.totals[:, None] if self.kept_rows is None else 1.0
         even = 1.0 / self.node.num_topics
         return np.where(whole > 0, mixes.gamma / np.where(whole > 0, whole, 1.0), even)
 
