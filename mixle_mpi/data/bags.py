@@ -141,16 +141,15 @@ def merged(words: np.ndarray, counts: np.ndarray | None, offsets: np.ndarray, si
         keys, counts = keys[kept], None if counts is None else counts[kept]
     if counts is None:
         keys.sort()
-    else:  # counts of one word are added in the order in which they come
+    else:
         order = np.argsort(keys, kind="stable")
         keys, counts = keys[order], counts[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    keys = keys[starts] if len(starts) < len(keys) else keys
+    new = np.diff(keys, prepend=-1) > 0
     if counts is None:
-        counts = np.diff(starts, append=int(kept.sum())).astype(np.float64)
-    elif len(starts) < len(counts):
-        counts = np.add.reduceat(counts, starts)
-    of, words = np.divmod(keys, size)
+        counts = np.diff(np.flatnonzero(new), append=len(keys)).astype(np.float64)
+    elif not new.all():  # one by one, in the order in which they came
+        counts = np.bincount(np.cumsum(new) - 1, counts)
+    of, words = np.divmod(keys[new], size)
     return words, counts, np.searchsorted(of, np.arange(documents + 1)).astype(np.int64)
 
 
