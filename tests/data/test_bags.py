@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from bags import bag_of, csv_of, encoded, expected, jsonl, long_table, matrix_of, parquet
+from documents import bag_of, csv_of, encoded, expected, jsonl, long_table, matrix_of, parquet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unigram import Unigram
