@@ -14,7 +14,7 @@ import numpy as np
 
 from mixle_mpi.contract.columns import Encoding, Summary, label_key
 from mixle_mpi.contract.errors import DataError
-from mixle_mpi.data.ragged import Level, row_and_step
+from mixle_mpi.data.ragged import Level, Ragged, row_and_step
 from mixle_mpi.data.table import Labels, Table
 from mixle_mpi.families.bag import Counts, Words
 from mixle_mpi.models.bag import Bag
@@ -28,9 +28,8 @@ SHOWN = 60  # characters of a word in a message
 
 class Documents(NamedTuple):
     """Consecutive documents, of distinct words: positions (steps,) int64, ascending in each, their counts (steps,)
-    float64, and where each begins, `offsets` (documents + 1,) int64 from 0. `first` is counted in the chunk."""
+    float64, and where each begins, `offsets` (documents + 1,) int64 from 0."""
 
-    first: int
     words: np.ndarray
     counts: np.ndarray
     offsets: np.ndarray
@@ -83,15 +82,20 @@ class BagColumns:
                 self._to = np.array([self.known.get(key, ABSENT) for key in keys], np.int64)
         return self._to[column.codes] if len(column.levels) else np.full(len(column.codes), ABSENT, np.int64)
 
-    def documents(self, level: Level) -> Iterator[Documents]:
-        """The documents of a chunk, some at a time."""
+    def pieces(self, level: Level) -> Iterator[Level]:
+        """A chunk in pieces of some steps each, whole documents."""
         offsets = offsets_of(level)
-        positions = self.positions(level)
-        counts = None if self.counts is None else level.columns[self.counts.columns[0]]
+        columns = {leaf.columns[0]: Ragged(level.columns[leaf.columns[0]], offsets) for leaf in self.leaves}
         for start, stop in blocks(offsets, BLOCK):
-            own, begins = slice(offsets[start], offsets[stop]), offsets[start : stop + 1] - offsets[start]
-            part = None if counts is None else counts[own].astype(np.float64)
-            yield Documents(start, *merged(positions[own], part, begins, self.found))
+            piece = Level(level.first + start, stop - start, offsets[start : stop + 1] - offsets[start])
+            piece.columns = {name: column[start:stop].values for name, column in columns.items()}
+            yield piece
+
+    def documents(self, piece: Level) -> Documents:
+        """The documents of a piece."""
+        counts = None if self.counts is None else piece.columns[self.counts.columns[0]].astype(np.float64)
+        positions = self.positions(piece)
+        return Documents(*merged(positions, counts, offsets_of(piece), self.found))
 
 
 def placed(columns: list[int], size: int) -> np.ndarray:
@@ -141,16 +145,15 @@ def merged(words: np.ndarray, counts: np.ndarray | None, offsets: np.ndarray, si
         keys, counts = keys[kept], None if counts is None else counts[kept]
     if counts is None:
         keys.sort()
-    else:  # counts of one word are added in the order in which they come
+    else:
         order = np.argsort(keys, kind="stable")
         keys, counts = keys[order], counts[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    keys = keys[starts] if len(starts) < len(keys) else keys
+    new = np.diff(keys, prepend=-1) > 0
     if counts is None:
-        counts = np.diff(starts, append=int(kept.sum())).astype(np.float64)
-    elif len(starts) < len(counts):
-        counts = np.add.reduceat(counts, starts)
-    of, words = np.divmod(keys, size)
+        counts = np.diff(np.flatnonzero(new), append=len(keys)).astype(np.float64)
+    elif not new.all():  # one by one, in the order in which they came
+        counts = np.bincount(np.cumsum(new) - 1, counts)
+    of, words = np.divmod(keys[new], size)
     return words, counts, np.searchsorted(of, np.arange(documents + 1)).astype(np.int64)
 
 
@@ -183,20 +186,21 @@ class BagTally:
 
     def add(self, level: Level) -> np.ndarray:
         """Add a chunk; how many distinct words its documents have, (rows,) int64."""
-        if any([self._refused(leaf, level) for leaf in self.bag.leaves]):
-            return np.zeros(len(level.lengths), np.int64)
-        self._note_outside(level)
-        lengths, words = [], self.summaries[self.key]
-        for part in self.bag.documents(level):
-            lengths.append(np.diff(part.offsets))
-            words.observed += len(part.words)
-            if self.numbered:
-                self.seen[part.words] = True
-                continue
+        return np.concatenate([self._add(piece) for piece in self.bag.pieces(level)])
+
+    def _add(self, piece: Level) -> np.ndarray:
+        if any([self._refused(leaf, piece) for leaf in self.bag.leaves]):
+            return np.zeros(len(piece.lengths), np.int64)
+        self._note_outside(piece)
+        documents = self.bag.documents(piece)
+        self.summaries[self.key].observed += len(documents.words)
+        if self.numbered:
+            self.seen[documents.words] = True
+        else:
             if self.bag.found > len(self.seen):
                 self.seen = np.append(self.seen, np.zeros(self.bag.found - len(self.seen), np.int64))
-            self.seen += np.bincount(part.words, minlength=len(self.seen))
-        return np.concatenate(lengths)
+            self.seen += np.bincount(documents.words, minlength=len(self.seen))
+        return np.diff(documents.offsets)
 
     def finish(self) -> None:
         """Put into the summary which labels occur; numbers are united by arrays."""
@@ -243,18 +247,20 @@ class BagEncoder:
         self.key, self.words = bag.words.slot_key, encoding.words
 
     def documents(self, level: Level) -> Iterator[Documents]:
-        """As `BagColumns.documents`, but words are (steps,) int32 codes, in each document ascending; those that did
-        not occur in the fit have the code that follows all, and come last."""
-        for part in self.bag.documents(level):
-            codes = np.searchsorted(self.words, part.words)
-            new = self.words[codes % max(len(self.words), 1)] != part.words if len(self.words) else codes >= 0
-            counts = part.counts
+        """The documents of a chunk, some at a time, whose words are (steps,) int32 codes, ascending in each; those
+        that did not occur in the fit have the code that follows all, and come last."""
+        last = len(self.words)
+        for piece in self.bag.pieces(level):
+            words, counts, offsets = self.bag.documents(piece)
+            codes = np.searchsorted(self.words, words)
+            new = codes == last
+            new[~new] = self.words[codes[~new]] != words[~new]
             if new.any():
-                codes[new] = len(self.words)
-                of = np.repeat(np.arange(len(part.offsets) - 1), np.diff(part.offsets))
+                codes[new] = last
+                of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
                 order = np.lexsort((codes, of))
                 codes, counts = codes[order], counts[order]
-            yield Documents(part.first, codes.astype(np.int32), counts, part.offsets)
+            yield Documents(codes.astype(np.int32), counts, offsets)
 
 
 def united(own: np.ndarray, size: int, world) -> np.ndarray:

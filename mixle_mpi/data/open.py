@@ -193,11 +193,13 @@ def table_in_memory(data, world, local: bool, sequences: frozenset[str] = frozen
     table = MemoryTable(columns)
     if not local:
         return table
-    everyone = world.allgather((table.rows, table.names))
-    # a rank without rows may not know the names: it takes those of the others
-    names = next((names for rows, names in everyone if rows), table.names)
-    for rank, (rows, other) in enumerate(everyone):
-        if rows and other != names:
+    everyone = world.allgather((table.rows, table.names, bool(without_steps(columns))))
+    # a rank without rows, or without steps, may not know the names: it takes those of the others
+    known = [names for rows, names, empty in everyone if rows and not empty]
+    names = next(iter(known or [names for rows, names, _ in everyone if rows]), table.names)
+    columns = with_steps(columns, names)
+    for rank, other in enumerate(world.allgather(tuple(columns))):
+        if everyone[rank][0] and other != names:
             raise DataError(
                 f"the ranks bring different columns: {', '.join(names)}, but rank {rank} {', '.join(other)}"
             )
@@ -206,7 +208,23 @@ def table_in_memory(data, world, local: bool, sequences: frozenset[str] = frozen
         ragged = {name for found in steps for name in found}
         columns = {name: np.empty(0, dtype=object) for name in names}
         columns |= {name: Ragged(np.empty(0, dtype=object), np.zeros(1, np.int64)) for name in ragged}
-    counts = [rows for rows, _ in everyone]
+    counts = [rows for rows, _, _ in everyone]
     table = MemoryTable(columns, sum(counts[: world.rank]), sum(counts))
     table.step_counts = {name: sum(found.get(name, 0) for found in steps) for name in columns}
     return table
+
+
+def without_steps(columns: dict) -> tuple[str, ...]:
+    """The columns of sequences of which none has a step: of how many columns steps are is not known there."""
+    return tuple(name for name, c in columns.items() if isinstance(c, Ragged) and not c.offsets[-1])
+
+
+def with_steps(columns: dict, names: tuple[str, ...]) -> dict:
+    """Columns under the names that others know, where sequences have no steps that would tell them."""
+    empty, new = without_steps(columns), [name for name in names if name not in columns]
+    alone = tuple(columns) == ("0",)  # rows are sequences themselves
+    of_empty = all(alone or name.startswith(tuple(f"{e}{sign}" for e in empty for sign in ".[")) for name in new)
+    if not empty or not of_empty or not all(name in names or name in empty for name in columns):
+        return columns
+    offsets = columns[empty[0]].offsets
+    return {name: columns.get(name, Ragged(np.empty(0, dtype=object), offsets)) for name in names}

@@ -113,11 +113,10 @@ def checked_vocabulary(vocabulary) -> int | tuple | None:
     if not isinstance(vocabulary, (list, tuple)):
         raise ModelError(f"vocabulary = {vocabulary!r} is neither a number of words nor a list of them")
     found = tuple(as_label(word) for word in vocabulary)
-    bad = next((word for word in found if not isinstance(word, (str, int, float))), None)
-    if bad is not None:
-        raise ModelError(f"vocabulary: {bad!r} is not a text, an integer or a number")
     seen: set = set()
     for word in found:
+        if not isinstance(word, (str, int, float)):
+            raise ModelError(f"vocabulary: {word!r} is not a text, an integer or a number")
         if label_key(word) in seen:
             raise ModelError(f"vocabulary: {word!r} comes twice")
         seen.add(label_key(word))
