@@ -62,6 +62,8 @@ _HOME = {
     "Result": "execution.result",
     "optimize": "execution.em",
     "load": "execution.saved",
+    "coherence": "execution.topics",
+    "log_perplexity": "execution.topics",
 }
 __all__ = [*_HOME, "__version__"]
 
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from mixle_mpi.execution.em import optimize
     from mixle_mpi.execution.result import Result
     from mixle_mpi.execution.saved import load
+    from mixle_mpi.execution.topics import coherence, log_perplexity
     from mixle_mpi.families.bernoulli import Bernoulli
     from mixle_mpi.families.binomial import Binomial
     from mixle_mpi.families.categorical import Categorical
@@ -88,10 +91,10 @@ if TYPE_CHECKING:
     from mixle_mpi.models.gaussian_process import GaussianProcess
     from mixle_mpi.models.hidden_markov import HiddenMarkov
     from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
-    from mixle_mpi.models.probabilistic_latent_semantic_indexing import ProbabilisticLatentSemanticIndexing
     from mixle_mpi.models.markov_chain import MarkovChain
     from mixle_mpi.models.mixture import Mixture
     from mixle_mpi.models.optional import Optional
+    from mixle_mpi.models.probabilistic_latent_semantic_indexing import ProbabilisticLatentSemanticIndexing
     from mixle_mpi.models.sequence import Sequence
     from mixle_mpi.planning.balance import BalancePlan, auto_balanced_estimator, balance_plan
     from mixle_mpi.planning.model_decomposition import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -245,7 +246,7 @@ def fit_loaded(
     statistics_bytes = executor.stats.nbytes
     executor.release()
     theta = whole_theta(executor, everyone=not is_large(executor))
-    model = None if theta is None else fitted(bank, theta)
+    model: Any = None if theta is None else fitted(bank, theta)
     clock.lap("output")
     clock.settle()
     status = "stopped" if ending.status == "stopped" else best["status"]

@@ -21,6 +21,7 @@ from mixle_mpi.execution.ties import Ties
 from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_borders, tile_widths
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
+from mixle_mpi.models.topic_bank import TopicBank
 
 
 @dataclass
@@ -51,8 +52,8 @@ class Counts:
     the parameter sets held here, added up over the leaves; `maximized` the parameter sets of leaves that were
     maximised here, added up over M-steps; `repaired` the steps of sequences divided in time that were worked out
     again, after so many messages of what shards told each other (`told`) and of operators (`composed`); `state_steps`
-    the steps times hidden states whose recursions were run; `token_rounds` and `document_rounds` the distinct words, and
-    the documents, of topic models times the inner rounds that they took, after `round_messages` of tiles.
+    the steps times hidden states whose recursions were run; `token_rounds` and `document_rounds` the distinct words,
+    and the documents, of topic models times the inner rounds that they took, after `round_messages` of tiles.
     """
 
     passes: int = 0
@@ -163,8 +164,10 @@ class Executor:
         self.counts.repaired = sum(bank.repaired for bank in self.bank.walk())
         self.counts.told, self.counts.composed = map(int, sum(bank.settling for bank in self.bank.walk()))
         self.counts.state_steps = sum(bank.state_steps for bank in self.bank.walk())
-        for name in ("token_rounds", "document_rounds", "round_messages"):
-            vars(self.counts)[name] = sum(vars(bank).get(name, 0) for bank in self.bank.walk())
+        topics = [bank for bank in self.bank.walk() if isinstance(bank, TopicBank)]
+        self.counts.token_rounds = sum(bank.rounds.token_rounds for bank in topics)
+        self.counts.document_rounds = sum(bank.rounds.document_rounds for bank in topics)
+        self.counts.round_messages = sum(bank.round_messages for bank in topics)
         found.seconds["accumulate"] += working_time() - started
         return found
 

@@ -22,6 +22,7 @@ from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.specification import describe
+from mixle_mpi.models.topic_model import TopicModel
 
 MOMENTS = ("mean", "variance")  # their last bits depend on how many ranks add them up
 CLOSE = 1e-9
@@ -64,6 +65,8 @@ def given_digest(estimator: Node) -> str:
             values = [node.initial, node.transition]
         elif isinstance(node, MarkovChain):
             values = list(node.parts)
+        elif isinstance(node, TopicModel):
+            values = [node.given_topics, vars(node).get("alpha")]
         for value in values:
             digest.update(b"none" if value is None else np.asarray(value, dtype=float).tobytes())
     return digest.hexdigest()

@@ -19,7 +19,8 @@ class Result:
 
     Attributes
     ----------
-    model : the model with its parameters
+    model : the model with its parameters; where it is cut and larger than a rank is asked to hold, on the first rank
+        alone, and None on the others
     log_likelihood : total log likelihood of the data under `model`, nats; the last entry of `history`
     history : total log likelihood before each M-step and after the last, n_iter + 1 entries
     n_iter : number of M-steps

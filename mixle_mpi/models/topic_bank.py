@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
-
 import numpy as np
 
-from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
@@ -18,51 +14,9 @@ from mixle_mpi.models.dirichlet import asymmetric, symmetric
 from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
 from mixle_mpi.models.sequence import StepsBank, sums_of_sequences
 from mixle_mpi.models.topic_model import TopicModel
+from mixle_mpi.models.topic_rounds import Documents, Mixes, OneModel, Tally, itself, side_by_side
 
-# A document of latent Dirichlet allocation moves on while its mix changes by more than this share of its words, and so
-# many rounds at most: its bound is then within a square of that share of where it would end.
-TOLERANCE, MOST_ROUNDS = 1e-5, 100
-FOLDING_TOLERANCE, MOST_FOLDING = 1e-8, 2000  # the same of documents that are folded in, with no prior to hold them
 FLOOR = 0.05  # share of a topic at the start that is spread evenly over all words, so that none has probability 0
-
-
-@dataclass
-class Mixes:
-    """The documents of a tile under one member, as `score` leaves them for `accumulate`.
-
-    Attributes
-    ----------
-    gamma : (documents, own topics) what documents have of each topic, after the last round
-    a, topics, held : weights of the last round, see `kernels.topics.all_rounds`
-    ratios : (steps,) counts over normalisers
-    totals : (documents,) words of each document and the sum of alpha
-    """
-
-    gamma: np.ndarray
-    a: np.ndarray
-    topics: np.ndarray
-    held: np.ndarray
-    ratios: np.ndarray
-    totals: np.ndarray
-
-
-@dataclass
-class Documents:
-    """What kernels read of a tile: the words of its documents, their counts, where documents begin, and how many words
-    each has."""
-
-    words: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-    lengths: np.ndarray
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.words, self.counts, self.offsets
-
-    def tokens_of(self, which: np.ndarray) -> int:
-        """Steps of some of the documents."""
-        return int((self.offsets[which + 1] - self.offsets[which]).sum())
 
 
 class TopicBank(StepsBank):
@@ -73,13 +27,11 @@ class TopicBank(StepsBank):
 
     Attributes
     ----------
-    token_rounds, document_rounds : distinct words, and documents, times the rounds that they took, over all passes
+    rounds : distinct words, and documents, times the rounds that they took, over all passes
     round_messages : rounds and other reductions of tiles over the model axis, over all passes
     """
 
     node: TopicModel
-    token_rounds: int = 0
-    document_rounds: int = 0
     round_messages: int = 0
 
     def __init__(self, nodes, path, members, total, exclusive, low, high, cut):
@@ -99,6 +51,7 @@ class TopicBank(StepsBank):
         self._seeding = False
         self._tables: list[np.ndarray] = []
         self._sums: list[np.ndarray] = []
+        self.rounds = Tally()
 
     def step_banks(self):
         return ()
@@ -127,7 +80,7 @@ class TopicBank(StepsBank):
     # -- a pass ------------------------------------------------------------------------------------
 
     def prepare(self, theta, packed):
-        values = theta[self._topics]["words"]
+        values = self._values = theta[self._topics]["words"]
         if not self._tables:
             self._tables = [np.empty((len(self.words) + 1, int(n))) for n in self.high - self.low]
         for m, table in enumerate(self._tables):
@@ -155,16 +108,19 @@ class TopicBank(StepsBank):
         return Documents(words, counts, steps.offsets, sums_of_sequences(counts[None], steps.offsets)[0])
 
     def score(self, tile: Tile):
-        documents = self._read(self.steps(tile))
-        out, saved = np.zeros((self.size, tile.n)), [self._empty(tile, documents, m) for m in range(self.size)]
-        for m in np.flatnonzero(~self.is_cut):
+        documents, everyone = self._read(self.steps(tile)), range(self.size)
+        models, out = [self._member(m) for m in everyone], np.zeros((self.size, tile.n))
+        saved = [self._empty(tile, documents, m) for m in everyone]
+        for m in np.flatnonzero(~self.is_cut).tolist():
             if self.kept_rows is None:
-                out[m] = self._alone(documents, m, saved[m])
+                out[m] = models[m].alone(documents, saved[m], self.rounds)
             else:
-                out[m] = yield from self._rounds(documents, [m], saved, _itself)
-        if len(self.cut):
-            cut = self.cut.tolist()
-            out[cut] = yield from self._rounds(documents, cut, saved, self._reduced)
+                out[m] = (yield from side_by_side(documents, [models[m]], [saved[m]], itself, self.rounds))[0]
+        cut = self.cut.tolist()
+        if cut:
+            out[cut] = yield from side_by_side(
+                documents, [models[m] for m in cut], [saved[m] for m in cut], self._reduced, self.rounds
+            )
         tile.saved[id(self)] = saved
         return out
 
@@ -191,83 +147,9 @@ class TopicBank(StepsBank):
         rows = slice(tile.start, tile.stop)
         return rows if tile.index is None else tile.start + tile.index
 
-    @property
-    def _limits(self) -> tuple[float, int]:
-        """Tolerance of a document's changes, and its rounds at most."""
-        if self.kept_rows is not None:
-            return np.inf, 1
-        return (TOLERANCE, MOST_ROUNDS) if self.node.dirichlet else (FOLDING_TOLERANCE, MOST_FOLDING)
-
-    def _alone(self, documents: Documents, m: int, mixes: Mixes) -> np.ndarray:
-        """Log densities (documents,) of a member all of whose topics are held here; `mixes` are filled."""
-        logs, rounds = np.empty(len(documents.lengths)), np.empty(len(documents.lengths), np.int32)
-        kernels.all_rounds(*documents.arrays, self._tables[m], self._alpha[m], self.node.dirichlet, *self._limits,
-                           mixes.gamma, mixes.a, mixes.topics, mixes.held, mixes.ratios, logs, rounds)  # fmt: skip
-        self.token_rounds += int((rounds * np.diff(documents.offsets)).sum())
-        self.document_rounds += int(rounds.sum())
-        return logs + self._own_terms(m, mixes) + self._common_terms(m, mixes, documents)
-
-    def _rounds(self, documents: Documents, members: list[int], saved: list[Mixes], reduced):
-        """As `_alone` of several members, (members, documents), round by round; `reduced` adds values up over the model
-        shards that hold topics of these members."""
-        tolerance, most = self._limits
-        tables, alphas = self._tables, [self._alpha[m, self.low[m] : self.high[m]] for m in range(self.size)]
-        logs = np.zeros((len(members), len(documents.lengths)))
-        some = np.flatnonzero(np.diff(documents.offsets))
-        active, changes = [some] * len(members), [np.zeros(len(some))] * len(members)
-        made = 0
-        for m in members:
-            mixes = saved[m]
-            mixes.topics[:] = np.arange(mixes.gamma.shape[1])
-            mixes.held[:] = np.where(np.diff(documents.offsets) > 0, mixes.gamma.shape[1], 0)
-        while any(len(which) for which in active):
-            parts = []
-            for m, which, change in zip(members, active, changes):
-                mixes = saved[m]
-                if self.node.dirichlet:
-                    kernels.weigh(mixes.gamma, which, mixes.a)
-                else:
-                    mixes.a[which] = mixes.gamma[which]
-                own = np.empty(documents.tokens_of(which))
-                kernels.normalise(documents.words, documents.offsets, which, mixes.a, tables[m], own)
-                parts += [own, change if most > 1 else change[:0]]
-                self.token_rounds += len(own)
-                self.document_rounds += len(which)
-            whole = yield from reduced(np.concatenate(parts))
-            sums = np.split(whole, np.cumsum([len(part) for part in parts])[:-1])
-            made += 1
-            for at, m in enumerate(members):
-                which, mixes, (normalisers, change) = active[at], saved[m], sums[2 * at : 2 * at + 2]
-                moved = np.empty(len(which))
-                kernels.update(*documents.arrays, which, normalisers, mixes.a, alphas[m], tables[m], mixes.gamma,
-                               mixes.ratios, moved)  # fmt: skip
-                ends = np.full(len(which), made >= most)
-                if 1 < made < most:
-                    ends |= change < tolerance * mixes.totals[which]
-                kernels.spread_logs(*documents.arrays[1:], which, ends, normalisers, logs[at])
-                active[at], changes[at] = which[~ends], moved[~ends]
-        if self.node.dirichlet:
-            logs += yield from reduced(np.stack([self._own_terms(m, saved[m]) for m in members]))
-        return logs + np.stack([self._common_terms(m, saved[m], documents) for m in members])
-
-    def _own_terms(self, m: int, mixes: Mixes) -> np.ndarray:
-        """What the topics held here add to the bounds (documents,)."""
-        out = np.zeros(len(mixes.held))
-        if self.node.dirichlet:
-            kernels.document_terms(mixes.gamma, mixes.a, mixes.topics, mixes.held,
-                                   self._alpha[m, self.low[m] : self.high[m]], out)  # fmt: skip
-        return out
-
-    def _common_terms(self, m: int, mixes: Mixes, documents: Documents) -> np.ndarray:
-        """What all topics of a document share of its log density (documents,)."""
-        from scipy.special import gammaln
-
-        if self.node.dirichlet:
-            return gammaln(self._alpha[m].sum()) - gammaln(mixes.totals)
-        if self.kept_rows is not None:
-            return np.zeros(len(mixes.totals))
-        n = documents.lengths  # normalisers were those of mixes that add up to the words of the document
-        return -n * np.log(np.where(n > 0, n, 1.0))
+    def _member(self, m: int) -> OneModel:
+        own = slice(int(self.low[m]), int(self.high[m]))
+        return OneModel(self._tables[m], self._alpha[m], own, self.node.dirichlet, self.kept_rows is not None)
 
     def accumulate(self, tile: Tile, weights):
         steps = self.steps(tile)
@@ -284,8 +166,8 @@ class TopicBank(StepsBank):
                               self._sums[m])  # fmt: skip
             if self._learns:
                 self._stats[self._documents]["weight"][m] += own.sum()
-                kernels.add_log_mixes(mixes.gamma, mixes.totals, own,
-                                      self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]])  # fmt: skip
+                log_mix = self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]]
+                kernels.add_log_mixes(mixes.gamma, mixes.totals, own, log_mix)
             if self.kept_rows is not None:
                 self._keep(tile, documents, m, mixes)
         if labels is None and id(self) in tile.captured:
@@ -326,8 +208,8 @@ class TopicBank(StepsBank):
 
     def _keep(self, tile: Tile, documents: Documents, m: int, mixes: Mixes) -> None:
         """Write the next mixes of documents; one without words, or of probability zero, keeps its own."""
-        n = documents.lengths[:, None]
-        self._next[self._rows(tile), self._units(m)] = np.where(n > 0, mixes.gamma / np.where(n > 0, n, 1.0), mixes.gamma)
+        n = np.where(documents.lengths > 0, documents.lengths, 1.0)[:, None]
+        self._next[self._rows(tile), self._units(m)] = mixes.gamma / n
 
     # -- the M-step --------------------------------------------------------------------------------
 
@@ -406,6 +288,30 @@ class TopicBank(StepsBank):
         each = self.node.num_topics * max(len(self.words) - (0 if self.node.prior else 1), 0) + alphas
         return self.total_members // copies * each
 
+    def expected(self, tile: Tile, member: int) -> np.ndarray:
+        """Expected mixes (documents, own topics) of a tile that was scored."""
+        return self._expected(tile.saved[id(self)][member])
+
+    def probabilities(self, member: int) -> np.ndarray:
+        """Expected probabilities (words + 1, topics) of words in topics, the last row of one that does not occur."""
+        own = self._values[self._units(member)]
+        total = self._totals(own)
+        table = np.empty((own.shape[1] + 1, own.shape[0]))
+        kernels.turn(own / total[:, None], table)
+        table[-1] = self.node.prior / total
+        return table
+
+    def densities(self, steps: Tile, mixes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+        """Probabilities (steps,) of the words of documents with these mixes (documents, topics)."""
+        codes = steps.known(self.node.words.slot_key)
+        out = np.empty(len(codes))
+        kernels.normalise(codes, steps.offsets, np.arange(len(mixes)), mixes, probabilities, out)
+        return out
+
+    def top_codes(self, member: int, n: int) -> np.ndarray:
+        """Codes (topics, n) of the likeliest words of each topic, the likeliest first."""
+        return np.argsort(-self._tables[member][:-1].T, axis=1, kind="stable")[:, :n]
+
     def _expected(self, mixes: Mixes) -> np.ndarray:
         """Expected mixes (documents, own topics); of a document without words without a prior the even one."""
         whole = mixes.totals[:, None] if self.kept_rows is None else 1.0
@@ -419,8 +325,3 @@ class TopicBank(StepsBank):
         """Float64 values of scratch for each step, this bank alone."""
         return 3 * self.size
 
-
-def _itself(values: np.ndarray) -> Generator[Partial, np.ndarray, np.ndarray]:
-    """What a sum over one shard is."""
-    return values
-    yield

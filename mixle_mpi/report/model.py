@@ -18,6 +18,7 @@ from mixle_mpi.models.markov_chain import MarkovChain
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.sequence import Sequence
+from mixle_mpi.models.topic_model import TopicModel
 
 MOST_LINES = 60
 MOST_COMPONENTS = 12
@@ -118,6 +119,8 @@ class _Words:
             yield from self.chain(node, name, indent)
         elif isinstance(node, MarkovChain):
             yield from self.labels(node, name, indent)
+        elif isinstance(node, TopicModel):
+            yield from self.topics(node, name, indent)
         else:
             yield f"{indent}{name}: {node!r}"[:WIDTH]
 
@@ -147,6 +150,19 @@ class _Words:
                 yield f"{indent}  ... after {math.prod(shape) - self.values} more"
         if node.length is not None:
             yield from self.of(node.length, "length", indent + "  ")
+
+    def topics(self, node: TopicModel, name: str, indent: str) -> Iterator[str]:
+        number = f"{node.num_topics} topic{'s' * (node.num_topics != 1)}"
+        yield f"{indent}{name + ': ' if name else ''}{node.type_name().replace('_', ' ')} of {number}"
+        alpha = vars(node).get("alpha")
+        weight = np.ones(node.num_topics) if alpha is None else alpha
+        order = np.argsort(-weight, kind="stable") if self.by_weight else np.arange(node.num_topics)
+        words = node.top_words(self.values)
+        for k in order[: self.components]:
+            own = "" if alpha is None else f" alpha {_number(alpha[k])}"
+            yield f"{indent}  topic_{k}{own}: {', '.join(map(label_text, words[k]))}"[:WIDTH]
+        if len(order) > self.components:
+            yield f"{indent}  ... {len(order) - self.components} more topics"
 
     def shares(self, levels: tuple, shares: np.ndarray) -> str:
         """Labels with their probabilities, the most probable first."""

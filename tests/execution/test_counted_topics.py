@@ -13,6 +13,6 @@ from mixle_mpi.execution.threads import run_on_threads
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_counted_is_what_was_planned(name, shape):
     make, model = TREES[name]
-    cut = MODELS[name][0] if shape[1] > 1 else None
+    cut = MODELS[name] if shape[1] > 1 else None
     found = run_on_threads(*shape, lambda g: (g.coords, fit(make(), model, g, max_iter=2, tol=None, cut=cut)))
     assert not mismatches(name, shape, found)

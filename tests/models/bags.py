@@ -8,7 +8,6 @@ from mixle_mpi import (
     Gaussian,
     LatentDirichletAllocation,
     Mixture,
-    Poisson,
     ProbabilisticLatentSemanticIndexing,
     Record,
 )
