@@ -163,7 +163,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
     dirichlet : whether weights are exponentials of the digamma of gamma
     gamma : (documents, topics) in and out
     a, topics, held : (documents, topics), (documents, topics) int32, (documents,) int32 out: weights in the last round
-        of the topics that were not left out, which they are, and how many
+        of the topics that have more than next to no words, which they are, and how many
     ratios : (steps,) out; logs : (documents,) out, as `spread_logs`; rounds : (documents,) int32 out
     """
     count = table.shape[1]
@@ -234,10 +234,26 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
         for j in range(n):
             if number[j] > 0.0 and possible:
                 log += number[j] * math.log(number[j] / share[j])
+        left = 0
         for k in range(m):
             gamma[i, kept[k]] = own[k]
-            a[i, k], topics[i, k] = weight[k], kept[k]
-        held[i], logs[i], rounds[i] = m, log, made
+            if own[k] - base[k] > FAINT * total:
+                a[i, left], topics[i, left] = weight[k], kept[k]
+                left += 1
+        held[i], logs[i], rounds[i] = left, log, made
+
+
+@njit(cache=True, fastmath=FAST)
+def leave_out(gamma, alpha, totals, a, topics, held):
+    """Leave out the topics that have next to no words of a document, as `all_rounds` does: `a` (documents, topics) is
+    narrowed to the others, `topics` and `held` say which they are."""
+    for i in range(len(totals)):
+        left = 0
+        for k in range(gamma.shape[1]):
+            if gamma[i, k] - alpha[k] > FAINT * totals[i]:
+                a[i, left], topics[i, left] = a[i, k], k
+                left += 1
+        held[i] = left
 
 
 @njit(cache=True, fastmath=FAST)

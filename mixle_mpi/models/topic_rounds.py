@@ -136,9 +136,6 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
     some = np.flatnonzero(np.diff(documents.offsets))
     active, changes = [some] * len(models), [np.zeros(len(some))] * len(models)
     made = 0
-    for mixes in saved:
-        mixes.topics[:] = np.arange(mixes.gamma.shape[1])
-        mixes.held[:] = np.where(np.diff(documents.offsets) > 0, mixes.gamma.shape[1], 0)
     while any(len(which) for which in active):
         parts = []
         for model, mixes, which, change in zip(models, saved, active, changes):
@@ -164,6 +161,8 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
                 ends |= change < tolerance * mixes.totals[which]
             kernels.spread_logs(*documents.arrays[1:], which, ends, normalisers, logs[at])
             active[at], changes[at] = which[~ends], moved[~ends]
+    for model, mixes in zip(models, saved):
+        kernels.leave_out(mixes.gamma, model.alpha[model.own], mixes.totals, mixes.a, mixes.topics, mixes.held)
     if dirichlet:
         logs += yield from reduced(np.stack([model.own_terms(mixes) for model, mixes in zip(models, saved)]))
     return logs + np.stack([model.common_terms(mixes, documents) for model, mixes in zip(models, saved)])

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "execution"))
 
 import counting_chains
+import counting_topics
 from counting import MODELS, mismatches, table
 from mpi4py import MPI
 
@@ -42,6 +43,21 @@ def sequences(group, shape: tuple[int, int]) -> int:
     return failures
 
 
+def documents(group, shape: tuple[int, int]) -> int:
+    """How many counts differ from the plan's for topic models."""
+    failures = 0
+    for name, cut in counting_topics.MODELS.items():
+        make, model = counting_topics.TREES[name]
+        with MpiGrid(group, *shape) as grid:
+            result = fit(make(), model, grid, max_iter=2, tol=None, cut=cut if shape[1] > 1 else None)
+            found = group.gather((grid.coords, result))
+        wrong = counting_topics.mismatches(name, shape, found) if group.rank == 0 else []
+        failures += len(wrong)
+        if group.rank == 0:
+            print(f"documents {name} {shape[0]}x{shape[1]}: {'; '.join(wrong) or 'counted as planned'}", flush=True)
+    return failures
+
+
 def main(shapes: list[str]) -> int:
     warnings.simplefilter("ignore")
     comm = MPI.COMM_WORLD
@@ -62,6 +78,8 @@ def main(shapes: list[str]) -> int:
                         verdict = "; ".join(wrong) or "counted as planned"
                         print(f"{name} {shape[0]}x{shape[1]} cut={cut!r}: {verdict}", flush=True)
             failures += sequences(group, shape)
+            if shape in counting_topics.GRIDS:
+                failures += documents(group, shape)
             group.Free()
         all_arrive(None)  # ranks outside the grid wait without taking a core
     return 1 if comm.allreduce(failures) else 0

@@ -1,5 +1,5 @@
 """Run under mpirun: every tree on the grids of this many ranks, against serial; on more than six, which takes long, the
-models of sequences with their first cut.
+models of sequences and of documents with their first cut.
 
 Prints a line for each; exit code 1 when one differs.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
-from chains import CUTS, TREES
+import bags
+import chains
 from mpi4py import MPI
 from workload import difference, rows, trees
 
@@ -29,9 +30,10 @@ def main(shapes: list[str], control: bool) -> int:
     comm = MPI.COMM_WORLD
     resources = Resources.from_mpi()
     work = {name: (rows, model, cuts) for name, (model, cuts) in trees().items()}
-    work |= {name: (make, model, CUTS.get(name, [None])) for name, (make, model) in TREES.items()}
+    later = [(name, tree, found.CUTS.get(name, [None])) for found in (chains, bags) for name, tree in found.TREES.items()]
+    work |= {name: (*tree, cuts) for name, tree, cuts in later}
     if comm.size > 6:
-        work = {name: (make, model, cuts[:1]) for name, (make, model, cuts) in work.items() if name in TREES}
+        work = {name: (*tree, cuts[:1]) for name, tree, cuts in later}
     failures = 0
     for name, (make, model, cuts) in work.items():
         data = make()

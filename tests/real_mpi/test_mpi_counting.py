@@ -20,11 +20,12 @@ def test_counted_is_planned(mpirun, ranks):
     assert run.code == 0, run.out + run.err
     assert all(line.endswith("counted as planned") for line in lines)
     for shape in SHAPES[ranks]:
-        of = [line for line in lines if f" {shape} " in line and not line.startswith("sequences")]
+        of = [line for line in lines if f" {shape} " in line and not line.startswith(("sequences", "documents"))]
         d, m = map(int, shape.split("x"))
         assert len(of) == (10 if m > 1 and d * m <= 6 else 6)
     chains = [line for line in lines if line.startswith("sequences")]
     assert len(chains) == {4: 34, 16: 8}[ranks]
+    assert sum(line.startswith("documents") for line in lines) == {4: 36, 16: 12}[ranks]
 
 
 def test_a_heavy_m_step_is_shared(mpirun):
