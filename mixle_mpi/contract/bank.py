@@ -39,12 +39,16 @@ class Bank:
     repaired : steps of sequences divided in time that were worked out again, over all passes
     settling : messages of that over all passes, (2,): of what shards tell each other, and of operators
     state_steps : steps times hidden states whose recursions were run here, over all passes
+    searches : evaluations of expected log likelihoods of numeric M-steps; `searched`, of how many members, over all of
+        them
     exclusive : (m,) bool, whether no other model shard holds the member
     """
 
     repaired: int = 0
     settling: np.ndarray = np.zeros(2, np.int64)
     state_steps: int = 0
+    searches: int = 0
+    searched: int = 0
 
     def __init__(
         self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray

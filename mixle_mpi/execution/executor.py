@@ -51,7 +51,8 @@ class Counts:
     the parameter sets held here, added up over the leaves; `maximized` the parameter sets of leaves that were
     maximised here, added up over M-steps; `repaired` the steps of sequences divided in time that were worked out
     again, after so many messages of what shards told each other (`told`) and of operators (`composed`); `state_steps`
-    the steps times hidden states whose recursions were run.
+    the steps times hidden states whose recursions were run; `searches` the evaluations of expected log likelihoods in
+    numeric M-steps, of `searched` parameter sets.
     """
 
     passes: int = 0
@@ -64,6 +65,8 @@ class Counts:
     told: int = 0
     composed: int = 0
     state_steps: int = 0
+    searches: int = 0
+    searched: int = 0
 
 
 class Executor:
@@ -289,6 +292,8 @@ class Executor:
         try:
             for bank in self.bank.walk():
                 bank.maximize(views(self.theta), stats, views(self.new), own)
+            self.counts.searches = sum(bank.searches for bank in self.bank.walk())
+            self.counts.searched = sum(bank.searched for bank in self.bank.walk())
             self._derive(self.new)
         except NumericalError as error:
             return error

@@ -10,6 +10,7 @@ import numpy as np
 from mixle_mpi.contract.errors import ModelError, nearest
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.markov_chain import MarkovChain
@@ -139,7 +140,9 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
     fixed, which a structure cannot be without."""
     spec: dict[str, Any] = {"type": node.type_name()}
     parameters = parameters or bool(vars(node).get("fixed"))
-    if isinstance(node, Family):
+    if isinstance(node, GaussianProcess):
+        spec |= node.described(parameters)
+    elif isinstance(node, Family):
         for name in inspect.signature(type(node)).parameters:
             if name in ("levels", "dim"):
                 value = node.__dict__.get(name)
