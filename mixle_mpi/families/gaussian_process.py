@@ -24,9 +24,9 @@ LENGTH_SCALES = 1e-2, 1e3
 NOISE = 0.1  # share of white noise in the variance at the start
 APART = 4.0  # the largest distance in length scales at the start; each further kernel has one so much shorter again
 LEAST_START = 1e-3  # of the variance: no kernel starts so weak that EM could not bring it back
-# A member's M-step, in FLOPs for each n^3 of an evaluation: a Cholesky factor and its inverse (1/3 + 2), the products
-# with it and its transpose (5 of 2 each).
-EVALUATION = 1.0 / 3.0 + 2.0 + 10.0
+# An evaluation of the M-step: FLOPs for each n^3 of a Cholesky factor and its inverse, and of five products with it;
+# FLOPs for each n^2 of a kernel and its derivatives, which are passes over memory; calls, as so many small matrices.
+FACTORISED, MULTIPLIED, PASSES, CALLS = 1.0 / 3.0 + 2.0, 10.0, 110.0, 15.0
 
 
 class GaussianProcess(NumericFamily, GaussianVector):
@@ -230,8 +230,8 @@ class GaussianProcess(NumericFamily, GaussianVector):
     # -- what it costs -----------------------------------------------------------------------------
 
     def m_step(self, sizes, assumed):
-        # each evaluation makes the covariance with its derivatives, and meets each of these once more
         n, steps = sizes["dim"], assumed.value("searches")
         leaves = len(list(self.structure.leaves()))
-        evaluation = Work(lapack=EVALUATION * n**3, matrix=2.0, exp=leaves * n * n, flop=8.0 * leaves * n * n)
+        evaluation = Work(lapack=FACTORISED * n**3, gemm=MULTIPLIED * n**3, exp=leaves * n * n,
+                          flop=PASSES * leaves * n * n, matrix=CALLS)  # fmt: skip
         return evaluation * steps + self.form.work(n)
