@@ -96,6 +96,13 @@ class GaussianProcess(NumericFamily, GaussianVector):
         return self.structure.with_values(v if v is None else float(v) if np.ndim(v) == 0 else tuple(v.tolist())
                                           for v in known)  # fmt: skip
 
+    def rounded(self, text) -> Kernel:
+        """The kernel with values as short as `text` makes them, to be printed."""
+        known = (np.ravel(self.values[name]) for name in self._hyperparameters())
+        short = [[float(text(v)) for v in own] for own in known]
+        return self.structure.with_values(iter(v if self.params[name].shape else v[0]
+                                               for name, v in zip(self._hyperparameters(), short)))  # fmt: skip
+
     def _hyperparameters(self) -> list[str]:
         return [name for name in self.params if name != "mean"]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -350,3 +354,14 @@ def test_a_process_beside_vectors_in_one_mixture():
     assert (np.abs(posterior[:40] - posterior[0].round()) < 1e-3).all()
     assert (np.abs(posterior[40:] - posterior[-1].round()) < 1e-3).all()
     assert model.num_parameters == 1 + 4 + 9
+
+
+def test_the_example_finds_its_clusters(monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "examples" / "curves.py"
+    spec = importlib.util.spec_from_file_location("curves", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.setattr(sys, "argv", ["curves.py", "150"])
+    example.main()
+    clusters = re.findall(r"cluster \d: (\d+) smooth, (\d+) in spurts, (\d+) measured badly", capsys.readouterr().out)
+    assert len(clusters) == 3 and all(int(clusters[k][k]) > 40 for k in range(3))
