@@ -180,7 +180,7 @@ class GaussianProcess(NumericFamily, GaussianVector):
         e = self.encoding
         mean = e.mean + self._offsets()
         found = float(np.mean(e.variance + np.square(mean - mean.mean())))
-        return found if 0 < found < np.inf else 1e-9 / float(e.scale[0]) ** 2
+        return found if 0 < found < np.inf else float(1e-9 / e.scale[0] / e.scale[0])
 
     def _box(self, names: list[str]):
         """Least and largest logarithm of each hyperparameter, in its shape."""
@@ -216,7 +216,8 @@ class GaussianProcess(NumericFamily, GaussianVector):
 
     def _units(self, name: str) -> float:
         """What turns an encoded hyperparameter into the user's units, by multiplication."""
-        return float(self.encoding.scale[0]) ** 2 if name.endswith("variance") else 1.0
+        with np.errstate(over="ignore"):
+            return np.square(self.encoding.scale[0]) if name.endswith("variance") else 1.0
 
     def encode_values(self, values):
         shift, scale = self.encoding.shift[0], self.encoding.scale[0]
