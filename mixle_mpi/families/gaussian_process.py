@@ -27,6 +27,8 @@ LEAST_START = 1e-3  # of the variance: no kernel starts so weak that EM could no
 # An evaluation of the M-step: FLOPs for each n^3 of a Cholesky factor and its inverse, and of five products with it;
 # FLOPs for each n^2 of a kernel and its derivatives, which are passes over memory; calls, as so many small matrices.
 FACTORISED, MULTIPLIED, PASSES, CALLS = 1.0 / 3.0 + 2.0, 10.0, 110.0, 15.0
+SINGULAR = ("the covariance is not positive definite to rounding: shorter length scales, or white noise in the kernel, "
+            "would make it so")  # fmt: skip
 
 
 class GaussianProcess(NumericFamily, GaussianVector):
@@ -41,7 +43,8 @@ class GaussianProcess(NumericFamily, GaussianVector):
     ----------
     inputs : (n,) or (n, d) where the functions are observed, one for each column; or their number, to plan only
     kernel : Kernel or text, such as `RBF() + White()` or "rbf(length_scale=0.5) * matern32 + white"; values of
-        hyperparameters are where EM starts, length scales in units of the inputs. By default rbf + white.
+        hyperparameters are where EM starts, length scales in units of the inputs; absent ones start at shares of the
+        variance of the values and of the largest distance of the inputs. By default rbf + white.
     mean : float, optional
     """
 
@@ -148,8 +151,7 @@ class GaussianProcess(NumericFamily, GaussianVector):
         for m in range(members):
             covariance[m] = self._covariance([theta[name][m] for name in names])
             if cholesky(covariance[m], 0.0) is None:
-                raise NumericalError("the covariance is not positive definite to rounding: shorter length scales, or "
-                                     "white noise in the kernel, would make it so", m)  # fmt: skip
+                raise NumericalError(SINGULAR, m)
         return theta["mean"][:, None] - self._offsets(), covariance
 
     # -- estimation --------------------------------------------------------------------------------
@@ -160,8 +162,9 @@ class GaussianProcess(NumericFamily, GaussianVector):
         shapes = [theta[name][0].size for name in names]
         low, high = (np.concatenate([np.atleast_1d(v) for v in side]) for side in zip(*self._box(names)))
         for m, weight in enumerate(stats["weight"]):
-            step = stats["total"][m] / weight
-            scatter = unpack(stats["square"][m : m + 1] / weight, n)[0] - np.outer(step, step)
+            with np.errstate(over="ignore", invalid="ignore"):
+                step = stats["total"][m] / weight
+                scatter = unpack(stats["square"][m : m + 1] / weight, n)[0] - np.outer(step, step)
             middle = about[m] + step + self._offsets()
             if not (np.isfinite(middle).all() and np.isfinite(scatter).all()):
                 continue  # of a weight so small that its statistics have no digits
@@ -231,8 +234,9 @@ class GaussianProcess(NumericFamily, GaussianVector):
         return {"mean": values["mean"] * scale + shift} | found
 
     def sample_rows(self, rng, n):
-        covariance = self._covariance([self.values[name] for name in self._hyperparameters()])
-        factor = np.linalg.cholesky(covariance)
+        factor = cholesky(self._covariance([self.values[name] for name in self._hyperparameters()]), 0.0)
+        if factor is None:
+            raise NumericalError(f"{self.type_name()}: {SINGULAR}")
         return list((self.values["mean"] + rng.standard_normal((n, self.dim)) @ factor.T).T)
 
     # -- what it costs -----------------------------------------------------------------------------
