@@ -12,6 +12,7 @@ from mixle_mpi.contract.columns import LENGTH, SHIFTED, Encoding
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.families.categorical import Categorical
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.composite import Factors
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.markov_chain import MarkovChain
@@ -93,6 +94,9 @@ class _Words:
         if isinstance(node, Optional):
             missing = "" if node.p_missing is None else f" p_missing {_number(node.p_missing)}"
             yield from self.of(node.of, f"{name}{missing}", indent)
+        elif isinstance(node, GaussianProcess):
+            yield f"{indent}{name + ': ' if name else ''}{node.type_name()} mean {_number(node.values['mean'])}"
+            yield f"{indent}  kernel {node.rounded(_number)!r}"[:WIDTH]
         elif isinstance(node, Family):
             yield f"{indent}{name + ': ' if name else ''}{self.leaf(node)}"[:WIDTH]
         elif isinstance(node, Factors):

@@ -19,9 +19,11 @@ from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.result import Result
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.families.gaussian import Gaussian
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.report.accounting import Accounting, OwnRecord, account, excess
+from mixle_mpi.report.model import model_lines
 
 FIT = ["-m", "mixle_mpi.fit", "--demo", "--every", "10", "--out", "out"]
 COLUMNS = {"calls", "min", "avg", "max", "share", "bytes", "messages"}
@@ -147,6 +149,22 @@ def test_steps_that_were_repaired_are_told():
     (text,) = line(told=40, repaired=70)
     assert "14.0 steps again, at most 7.0 on a rank" in text and "composed" not in text
     assert "composed" in line(told=40, composed=20, repaired=70)[0]
+
+
+def test_numeric_m_steps_are_told_beside_what_plans_take():
+    def line(**counts):
+        return [text for text in made([1, 1], [0, 0], (2, 1), **counts).lines(False) if "numeric" in text]
+
+    assert line() == []
+    assert "took 17.5 evaluations for each parameter set; a plan without --searches takes 20" in line(
+        searches=70, searched=4)[0]  # fmt: skip
+
+
+def test_a_process_is_shown_with_its_kernel():
+    kernel = "rbf(length_scale=[0.5, 2.25]) * matern32(length_scale=1e-7) + white(variance=0.123456789)"
+    model = GaussianProcess([[0.0, 1.0], [1.0, 2.0]], kernel.replace("rbf(", "rbf(variance=3, "), 1.23456789)
+    short = "rbf(variance=3.0, length_scale=[0.5, 2.25]) * matern32(length_scale=1e-07) + white(variance=0.12346)"
+    assert model_lines(model) == ["gaussian_process mean 1.2346", f"  kernel {short}"]
 
 
 def test_imbalance_is_the_busiest_over_the_average():
