@@ -84,8 +84,8 @@ class Iteration:
 class Judge:
     """Convergence and status from the history alone, the same on every rank.
 
-    `objective` is the log likelihood and log prior: EM never lowers it, except by rounding; but where a model `restarts`
-    inner rounds in each pass, it may fall.
+    `objective` is the log likelihood and log prior: EM never lowers it, except by rounding; but it may fall where a
+    model `restarts` inner rounds in each pass.
     """
 
     def __init__(

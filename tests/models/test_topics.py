@@ -111,7 +111,7 @@ def executor_of(model, grid):
 
 @pytest.mark.parametrize("name", TREES)
 def test_a_bound_rises_but_for_documents_that_restart_elsewhere(name):
-    """Where documents start anew in each pass a bound may fall a little, which is no failure; mixes that go on never."""
+    """Where documents start anew in each pass a bound may fall a little, which is no failure; else it never does."""
     make, model = TREES[name]
     result = optimize(make(), model, max_iter=40, tol=None)
     assert result.status in ("max_iter", "converged") and len(result.history) > 10

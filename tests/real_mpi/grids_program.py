@@ -30,7 +30,8 @@ def main(shapes: list[str], control: bool) -> int:
     comm = MPI.COMM_WORLD
     resources = Resources.from_mpi()
     work = {name: (rows, model, cuts) for name, (model, cuts) in trees().items()}
-    later = [(name, tree, found.CUTS.get(name, [None])) for found in (chains, bags) for name, tree in found.TREES.items()]
+    later = [(name, tree, module.CUTS.get(name, [None])) for module in (chains, bags)
+             for name, tree in module.TREES.items()]  # fmt: skip
     work |= {name: (*tree, cuts) for name, tree, cuts in later}
     if comm.size > 6:
         work = {name: (*tree, cuts[:1]) for name, tree, cuts in later}
