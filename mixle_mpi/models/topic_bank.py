@@ -154,8 +154,8 @@ class TopicBank(StepsBank):
     def accumulate(self, tile: Tile, weights):
         steps = self.steps(tile)
         documents, labels = self._read(steps), tile.labels.get(id(self))
-        if labels is not None:
-            self._seeding = True
+        if labels is not None and not self._seeding:
+            self._seeding, self._even = True, np.zeros((self.size, len(self.words) + 1))
         for m in range(self.size):
             own = np.ascontiguousarray(weights[m])
             if labels is not None:
@@ -176,13 +176,13 @@ class TopicBank(StepsBank):
         yield  # statistics are added up here alone
 
     def _seed(self, tile: Tile, documents: Documents, labels: np.ndarray, m: int, weights: np.ndarray) -> None:
-        """Count the words of documents for the topics that they start in: each document for one of all topics, at
-        random, and those with a label, the seeds, for that with as much weight as all others together."""
+        """Count the words of documents for the topics that they start in: those of all documents for each alike, and
+        those of the few with a label for its topic, each with as much weight as a topic has of all of them."""
         k = self.node.num_topics
-        at_random = (keyed_uniform(0, "topic", tile.global_rows) * k).astype(np.int32)
-        kernels.place_seeds(*documents.arrays, at_random, int(self.low[m]), weights, self._sums[m])
-        words = np.maximum(np.diff(documents.offsets), 1)
-        heavier = weights * (self.node.words.encoding.observed / k / words)
+        lengths = np.diff(documents.offsets)
+        self._even[m] += np.bincount(documents.words, documents.counts * np.repeat(weights, lengths) / k,
+                                     len(self.words) + 1)  # fmt: skip
+        heavier = weights * (self.node.words.encoding.observed / k / np.maximum(lengths, 1))
         kernels.place_seeds(*documents.arrays, labels, int(self.low[m]), heavier, self._sums[m])
 
     def finish(self):
@@ -191,6 +191,7 @@ class TopicBank(StepsBank):
             out = self._stats[self._topics]["counts"][self._units(m)]
             if self._seeding:
                 out += self._sums[m][:-1].T
+                out += self._even[m, :-1]
             else:
                 kernels.turn_back(self._sums[m], self._tables[m], out)
 

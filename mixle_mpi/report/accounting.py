@@ -135,7 +135,7 @@ class Accounting:
         if any(made):
             by = sum(n > 0 for n in made)
             lines.append(f"{sum(made)} kernels compiled on {by} of {len(made)} ranks; the next run loads them")
-        lines += self._division_in_time() + self._numeric_m_steps()
+        lines += self._division_in_time() + self._numeric_m_steps() + self._inner_rounds()
         beside = self.comparison()
         if "predicted" in beside:
             lines += comparison_lines(beside["predicted"], beside["measured"])
@@ -168,6 +168,16 @@ class Accounting:
             return []
         return [f"numeric M-steps took {took / sets:.1f} evaluations for each parameter set; a plan without --searches "
                 f"takes {DEFAULTS['searches']:g}"]  # fmt: skip
+
+    def _inner_rounds(self) -> list[str]:
+        """Rounds that documents of topic models took, beside what plans reckon with."""
+        first = [r for r in self.records if r.coords[1] == 0]
+        rows = sum(r.counts["rows"] for r in first)
+        took = sum(r.counts["document_rounds"] for r in first)
+        if not any(node.restarts for node in self.result.model.walk()):
+            return []
+        return [f"documents took {took / max(rows, 1):.1f} inner rounds a pass, over all topic models; a plan without "
+                f"--rounds takes {DEFAULTS['rounds']:g} in each"]  # fmt: skip
 
     def _imbalance_line(self, crowded: bool) -> str:
         found = self.imbalance()

@@ -11,6 +11,7 @@ import numpy as np
 from mixle_mpi.contract.columns import LENGTH, SHIFTED, Encoding
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
+from mixle_mpi.families.bag import Words
 from mixle_mpi.families.categorical import Categorical
 from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.composite import Factors
@@ -52,7 +53,9 @@ def column_lines(model: Node) -> list[str]:
         if isinstance(leaf, Family) and leaf.encoding is not None:
             e, name = leaf.encoding, ", ".join(leaf.columns)
             name = "number of steps" if name.endswith(LENGTH) else name
-            if e.levels:
+            if isinstance(leaf, Words):
+                lines[leaf.columns] = f"{name}: {len(e.words)} words occur, of a vocabulary of {leaf.num_words}"
+            elif e.levels:
                 levels = ", ".join(map(label_text, e.levels[:MOST_VALUES]))
                 more = f", {len(e.levels) - MOST_VALUES} more" if len(e.levels) > MOST_VALUES else ""
                 lines[leaf.columns] = f"{name}: {len(e.levels)} categories: {levels}{more}"[:WIDTH]
