@@ -95,9 +95,10 @@ def test_what_is_sent_is_in_the_table(demo_on):
     assert found["counts"]["rows"] == [passes * 172] * 4
 
 
+@pytest.mark.timed
 def test_a_slow_rank_shows_as_waiting_of_the_others(monkeypatch):
     """One of four data shards sleeps in each pass: the others wait, and its own wait is short. No barrier is needed."""
-    x, rest, original = np.random.default_rng(0).normal(size=400), 0.02, Executor.e_step
+    x, rest, original = np.random.default_rng(0).normal(size=400), 0.05, Executor.e_step
 
     def slow(self):
         found = original(self)
