@@ -75,7 +75,7 @@ def main() -> int:
     found = planned(4, PLANNED, 4)
     failures = run(f"{RUN} steps, 4 states", steps(RUN, 4), HiddenMarkov(Gaussian(), 4),
                    [(1, 1), (2, 1), (3, 1), (4, 1)])  # fmt: skip
-    failures += run("2000 steps, 512 states", steps(2000, 40), HiddenMarkov(Gaussian(), 512), [(1, 1), (1, 2), (1, 4)])
+    failures += run("600 steps, 512 states", steps(600, 40), HiddenMarkov(Gaussian(), 512), [(1, 1), (1, 2), (1, 4)])
     if MPI.COMM_WORLD.rank == 0:
         print(f"planned for one sequence of {PLANNED} steps on 4 ranks: {found[0]} x {found[1]}")
     failures += found != (4, 1)
