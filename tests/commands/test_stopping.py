@@ -150,7 +150,7 @@ def test_two_copies_one_signalled_one_killed(undisturbed, tmp_path_factory):
     places = [tmp_path_factory.mktemp("copy") for _ in range(2)]
     for place in places:
         write_case(place)
-    signalled, killed = (Job(2, place, "--checkpoint-every", "0", pause=0.05) for place in places)
+    signalled, killed = (Job(2, place, "--checkpoint-every", "0", pause=0.1) for place in places)
     signalled.wait_for(15)
     signalled.process.send_signal(signal.SIGUSR1)
     killed.wait_for(15)
