@@ -186,6 +186,7 @@ def test_the_planner_knows_the_executors_tiles():
         tiles.TILE_VALUES, tiles.TILE_ROWS, tiles.TILES_A_MESSAGE)  # fmt: skip
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("ranks", "limit"), [(4096, 1.0), (65536, 5.0)])
 @pytest.mark.parametrize("rows", [10**9, 100])
 def test_planning_is_fast(ranks, limit, rows):
