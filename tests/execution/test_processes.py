@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi import GaussianProcess, Mixture, MultivariateGaussian, Resources
+from mixle_mpi.execution.axis import Alone
+from mixle_mpi.execution.choose import choose
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
@@ -27,6 +29,11 @@ def test_a_heavy_process_has_a_shard_to_itself_and_counts_what_was_planned():
     bounds = plan.extra["bounds"]
     assert bounds[:2] == [0, 1] and len(set(bounds)) == SHARDS + 1
     assert plan.extra["seconds"]["m_step"] > 0.5 * plan.extra["seconds"]["total"]
+    asked = choose(bound, N, Alone(), Resources.local(SHARDS), shape=(1, SHARDS), cut="")
+    assert asked.bounds == tuple(bounds)
+    alike = Mixture(MultivariateGaussian(INPUTS), 9)
+    even = choose(load(data, alike, serial_grid()).model, N, Alone(), Resources.local(SHARDS), shape=(1, SHARDS))
+    assert even.bounds is None
 
     options = {"max_iter": 2, "tol": None}
 
