@@ -162,8 +162,7 @@ class TopicBank(StepsBank):
                 self._seed(tile, documents, labels, m, own)
                 continue
             mixes: Mixes = tile.saved[id(self)][m]
-            kernels.add_words(documents.words, documents.offsets, mixes.ratios, mixes.a, mixes.topics, mixes.held, own,
-                              self._sums[m])  # fmt: skip
+            kernels.add_words(documents.words, documents.offsets, mixes.ratios, *mixes.weights, own, self._sums[m])
             if self._learns:
                 self._stats[self._documents]["weight"][m] += own.sum()
                 log_mix = self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]]
@@ -304,9 +303,10 @@ class TopicBank(StepsBank):
 
     def densities(self, steps: Tile, mixes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """Probabilities (steps,) of the words of documents with these mixes (documents, topics)."""
-        codes = steps.known(self.node.words.slot_key)
-        out = np.empty(len(codes))
-        kernels.normalise(codes, steps.offsets, np.arange(len(mixes)), mixes, probabilities, out)
+        codes, (documents, k) = steps.known(self.node.words.slot_key), mixes.shape
+        out, everything = np.empty(len(codes)), np.broadcast_to(np.arange(k, dtype=np.int32), (documents, k)).copy()
+        which, held = np.arange(documents), np.full(documents, k, np.int32)
+        kernels.normalise(codes, steps.offsets, which, mixes, everything, held, probabilities, out)
         return out
 
     def top_codes(self, member: int, n: int) -> np.ndarray:

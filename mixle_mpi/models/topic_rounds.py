@@ -64,6 +64,10 @@ class Mixes:
     ratios: np.ndarray
     totals: np.ndarray
 
+    @property
+    def weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.a, self.topics, self.held
+
 
 @dataclass
 class OneModel:
@@ -136,15 +140,15 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
     some = np.flatnonzero(np.diff(documents.offsets))
     active, changes = [some] * len(models), [np.zeros(len(some))] * len(models)
     made = 0
+    for mixes in saved:
+        mixes.topics[:] = np.arange(mixes.gamma.shape[1])
+        mixes.held[:] = np.where(np.diff(documents.offsets) > 0, mixes.gamma.shape[1], 0)
     while any(len(which) for which in active):
         parts = []
         for model, mixes, which, change in zip(models, saved, active, changes):
-            if dirichlet:
-                kernels.weigh(mixes.gamma, which, mixes.a)
-            else:
-                mixes.a[which] = mixes.gamma[which]
+            kernels.weigh(mixes.gamma, which, dirichlet, mixes.topics, mixes.held, mixes.a)
             own = np.empty(documents.tokens_of(which))
-            kernels.normalise(documents.words, documents.offsets, which, mixes.a, model.table, own)
+            kernels.normalise(documents.words, documents.offsets, which, *mixes.weights, model.table, own)
             parts += [own, change if most > 1 else change[:0]]
             tally.token_rounds += len(own)
             tally.document_rounds += len(which)
@@ -154,15 +158,13 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
         for at, (model, mixes) in enumerate(zip(models, saved)):
             which, (normalisers, change) = active[at], sums[2 * at : 2 * at + 2]
             moved = np.empty(len(which))
-            kernels.update(*documents.arrays, which, normalisers, mixes.a, model.alpha[model.own], model.table,
-                           mixes.gamma, mixes.ratios, moved)  # fmt: skip
+            kernels.update(*documents.arrays, which, normalisers, mixes.totals, *mixes.weights, model.alpha[model.own],
+                           model.table, mixes.gamma, mixes.ratios, moved)  # fmt: skip
             ends = np.full(len(which), made >= most)
             if 1 < made < most:
                 ends |= change < tolerance * mixes.totals[which]
             kernels.spread_logs(*documents.arrays[1:], which, ends, normalisers, logs[at])
             active[at], changes[at] = which[~ends], moved[~ends]
-    for model, mixes in zip(models, saved):
-        kernels.leave_out(mixes.gamma, model.alpha[model.own], mixes.totals, mixes.a, mixes.topics, mixes.held)
     if dirichlet:
         logs += yield from reduced(np.stack([model.own_terms(mixes) for model, mixes in zip(models, saved)]))
     return logs + np.stack([model.common_terms(mixes, documents) for model, mixes in zip(models, saved)])
