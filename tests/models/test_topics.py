@@ -313,6 +313,32 @@ def test_a_fit_goes_on_with_the_mixes_that_it_had(tmp_path):
         np.testing.assert_allclose(result.history, whole.history, rtol=1e-12)
 
 
+def test_the_printed_value_of_mixes_is_that_of_the_checkpoint(tmp_path):
+    """D10: the likelihood of a fit with mixes is that of the topics and of the mixes that its checkpoint keeps."""
+    model = ProbabilisticLatentSemanticIndexing(3, VOCABULARY, topic_word=topics_like(3))
+    result = optimize(documents(), model, max_iter=7, tol=None, checkpoint=tmp_path)
+    with np.load(tmp_path / "state.npz") as found:
+        mixes, topics = found["rows_0"], found["theta_0"]
+    np.testing.assert_array_equal(topics, result.model.topic_word)
+    p = mixes @ topics
+    value = (COUNTS * np.log(np.where(COUNTS > 0, p, 1.0))).sum()
+    assert value == pytest.approx(result.log_likelihood, rel=1e-12)
+    assert result.model.log_density(documents()).sum() >= value  # folded in, each to its likeliest mix
+
+
+def test_a_large_model_is_whole_on_the_first_rank(monkeypatch, tmp_path):
+    monkeypatch.setattr("mixle_mpi.execution.whole.LARGE_MODEL", 0)
+    model = LatentDirichletAllocation(5, VOCABULARY, topic_prior=0.1)
+    serial = optimize(documents(), model, max_iter=4, tol=None)
+    for shape in ((1, 3), (2, 2)):
+        first, *others = run_on_threads(*shape, lambda g: fit(documents(), model, g, max_iter=4, tol=None))
+        np.testing.assert_allclose(first.model.topic_word, serial.model.topic_word, rtol=1e-10)
+        assert all(result.model is None for result in others)
+        assert all(result.history == first.history for result in others)
+        first.model.save(tmp_path / str(shape))
+        assert load(tmp_path / str(shape)).log_density(documents()).sum() == pytest.approx(first.log_likelihood)
+
+
 def test_fixed_topics_stay():
     given = topics_like(3)
     model = LatentDirichletAllocation(3, VOCABULARY, topic_word=given, learn_alpha="asymmetric", fixed=True)
