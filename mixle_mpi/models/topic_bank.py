@@ -207,7 +207,7 @@ class TopicBank(StepsBank):
             self.kept_rows, self._next = self._next, self.kept_rows
 
     def _keep(self, tile: Tile, documents: Documents, m: int, mixes: Mixes) -> None:
-        """Write the next mixes of documents; one without words, or of probability zero, keeps its own."""
+        """Write the next mixes of documents; one without words keeps its own."""
         n = np.where(documents.lengths > 0, documents.lengths, 1.0)[:, None]
         self._next[self._rows(tile), self._units(m)] = mixes.gamma / n
 

@@ -89,8 +89,8 @@ class TopicModel(Bag):
 
     @property
     def given_topics(self) -> np.ndarray | None:
-        """`topic_word` (topics, words), as it was given, where all words have parameters."""
-        return self._given
+        """Parameters (topics, k) of the words that have any: of all that were given, or of those of an earlier fit."""
+        return self._given if self._fitted is None else self._fitted[0]
 
     @property
     def topic_word(self) -> np.ndarray | None:

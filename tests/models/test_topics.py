@@ -339,6 +339,22 @@ def test_a_large_model_is_whole_on_the_first_rank(monkeypatch, tmp_path):
         assert load(tmp_path / str(shape)).log_density(documents()).sum() == pytest.approx(first.log_likelihood)
 
 
+@pytest.mark.parametrize("name", ["topics", "asymmetric alpha", "mixture of topics"])
+def test_a_fit_goes_on_from_a_fitted_model(name, tmp_path):
+    make, model = TREES[name]
+    first = optimize(make(), model, max_iter=3, tol=None)
+    first.model.save(tmp_path / "m")
+    whole = optimize(make(), model, max_iter=5, tol=None)
+    for start in (first.model, load(tmp_path / "m")):
+        on = optimize(make(), start, max_iter=2, tol=None)
+        np.testing.assert_allclose(on.history, whole.history[3:], rtol=1e-12)
+    if name == "mixture of topics":  # a part of a model is a model
+        part = first.model.components[1].fields["words"]
+        docs = [row["words"] for row in make()]
+        np.testing.assert_allclose(part.posterior(docs), first.model.posterior(make(), path="component_1/words"),
+                                   atol=1e-12)  # fmt: skip
+
+
 def test_fixed_topics_stay():
     given = topics_like(3)
     model = LatentDirichletAllocation(3, VOCABULARY, topic_word=given, learn_alpha="asymmetric", fixed=True)
