@@ -64,7 +64,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     import numpy as np
 
     from mixle_mpi.data.table import on_first, together
-    from mixle_mpi.execution.decode import topics_at
+    from mixle_mpi.execution.decode import bank_at
     from mixle_mpi.execution.evaluate import executor_for, known_chain, mixture_at
     from mixle_mpi.execution.grid import mpi_grid, serial_grid
     from mixle_mpi.execution.initialise import level_of
@@ -72,6 +72,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
     from mixle_mpi.execution.topics import known_topics, total_coherence
     from mixle_mpi.execution.warm import warm
     from mixle_mpi.models.mixture import Mixture
+    from mixle_mpi.models.topic_bank import TopicBank
     from mixle_mpi.report.rows import SharedFile
 
     out, sums = Path(options.out), np.zeros(2)
@@ -82,7 +83,7 @@ def work(options: argparse.Namespace, world, threads: int) -> int:
         executor, total = executor_for(model, options.data, grid, sequence=options.sequence, divide=not whole)
         warm(executor)
         mixture = chain = topics = None
-        if options.completion or options.coherence or topics_at(executor, options.path or ""):
+        if options.completion or options.coherence or bank_at(executor, TopicBank, options.path or ""):
             topics = known_topics(executor, options.path)
         coherence = total_coherence(executor, topics) if topics is not None and options.coherence else None
         if options.steps or options.forecast:

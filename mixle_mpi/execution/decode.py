@@ -4,6 +4,7 @@ one rank has whole posteriors, paths, forecasts."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,21 +17,13 @@ from mixle_mpi.kernels.recursion import best_paths
 from mixle_mpi.models.chain import HiddenMarkovBank
 from mixle_mpi.models.topic_bank import TopicBank
 
+Of = TypeVar("Of", bound=Bank)
 
-def chain_at(executor: Executor, path: str) -> tuple[HiddenMarkovBank, int] | None:
-    """The bank of the hidden Markov model at a path, and which of its members; None where there is none."""
+
+def bank_at(executor: Executor, kind: type[Of], path: str) -> tuple[Of, int] | None:
+    """The bank of a kind at a path, and which of its members; None where there is none."""
     for bank in executor.bank.walk():
-        if isinstance(bank, HiddenMarkovBank):
-            chosen = np.flatnonzero(bank.place.select(path, bank.members))
-            if len(chosen) == 1:
-                return bank, int(chosen[0])
-    return None
-
-
-def topics_at(executor: Executor, path: str) -> tuple[TopicBank, int] | None:
-    """The bank of the topic model at a path, and which of its members; None where there is none."""
-    for bank in executor.bank.walk():
-        if isinstance(bank, TopicBank):
+        if isinstance(bank, kind):
             chosen = np.flatnonzero(bank.place.select(path, bank.members))
             if len(chosen) == 1:
                 return bank, int(chosen[0])

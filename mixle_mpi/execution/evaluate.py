@@ -7,14 +7,13 @@ import numpy as np
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.execution.decode import (
+    bank_at,
     captured,
-    chain_at,
     forecasts_of,
     mixes_of,
     path_of,
     prepared_tiles,
     states_of,
-    topics_at,
 )
 from mixle_mpi.execution.executor import Executor, Pass
 from mixle_mpi.execution.fitted import state_of
@@ -60,10 +59,10 @@ def log_density(model: Node, data, **options) -> np.ndarray:
 def posterior(model: Node, data, path: str | None = None, **options) -> np.ndarray:
     """See `Node.posterior`."""
     executor, _ = executor_for(model, data, serial_grid(), **options)
-    if (chain := chain_at(executor, path or "")) is not None:
+    if (chain := bank_at(executor, HiddenMarkovBank, path or "")) is not None:
         nothing = np.empty((0, chain[0].node.num_states))
         return np.concatenate([nothing, *(states_of(executor, *chain, tile) for tile in prepared_tiles(executor))])
-    found = topics_at(executor, path or "") or mixture_at(executor, path or "")
+    found = bank_at(executor, TopicBank, path or "") or mixture_at(executor, path or "")
     nothing = np.empty((0, found[0].node.decomposition().num_units))
     return np.concatenate([nothing, *(resp for _, _, resp in scored_tiles(executor, found))])
 
@@ -75,7 +74,7 @@ def mixture_at(executor: Executor, path: str) -> tuple[MixtureBank, int]:
         chosen = np.flatnonzero(bank.place.select(path, bank.members))
         if len(chosen) == 1:
             return bank, int(chosen[0])
-    if chain_at(executor, path) is not None:
+    if bank_at(executor, HiddenMarkovBank, path) is not None:
         raise ModelError(f"at {path!r} is a hidden Markov model, of which --steps and --forecast write the states")
     known = ", ".join(repr(b.path) for b in mixtures) or "none"
     raise ModelError(f"there is no mixture at {path!r}; mixtures: {known}")
@@ -104,7 +103,7 @@ def forecast(model: Node, data, path: str | None = None, **options) -> np.ndarra
 
 def known_chain(executor: Executor, path: str | None) -> tuple[HiddenMarkovBank, int]:
     """The bank of the hidden Markov model at a path, and which of its members. Raises ModelError unless it is one."""
-    chain = chain_at(executor, path or "")
+    chain = bank_at(executor, HiddenMarkovBank, path or "")
     if chain is None:
         paths = [b.path for b in executor.bank.walk() if isinstance(b, HiddenMarkovBank)]
         there = f"; there is one at {', '.join(map(repr, paths[:20]))}" if paths else ", nor elsewhere in the model"

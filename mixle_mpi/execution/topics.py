@@ -11,7 +11,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.random import keyed_uniform
 from mixle_mpi.data.encode import EncodedRows, EncodedSteps
 from mixle_mpi.data.ragged import step_numbers
-from mixle_mpi.execution.decode import prepared_tiles, topics_at
+from mixle_mpi.execution.decode import bank_at, prepared_tiles
 from mixle_mpi.execution.evaluate import executor_for
 from mixle_mpi.execution.executor import Executor, Pass
 from mixle_mpi.execution.grid import serial_grid
@@ -38,7 +38,7 @@ class Completion:
 
 def known_topics(executor: Executor, path: str | None) -> tuple[TopicBank, int]:
     """The bank of the topic model at a path, and which of its members. Raises ModelError unless it is one."""
-    found = topics_at(executor, path or "")
+    found = bank_at(executor, TopicBank, path or "")
     if found is None:
         paths = [b.path for b in executor.bank.walk() if isinstance(b, TopicBank)]
         there = f"; there is one at {', '.join(map(repr, paths[:20]))}" if paths else ", nor elsewhere in the model"
