@@ -5,7 +5,7 @@ PYTHON ?= python3
 MPI ?= openmpi
 VENV := $(if $(filter openmpi,$(MPI)),.venv,.venv-$(MPI))
 BIN := $(VENV)/bin
-# what pytest runs: all tests, or as in TESTS="-m launched" those under mpirun
+# what pytest runs; when nothing is said all tests, in two processes those that neither start ranks nor measure seconds
 TESTS ?=
 SOURCES := pyproject.toml mixle_mpi/__init__.py
 
@@ -20,7 +20,12 @@ demo: $(VENV)/demo
 	$(BIN)/mpirun -n 2 $(BIN)/python -m mixle_mpi.fit --demo --every 5 --overwrite
 
 test: $(VENV)/test lint
+ifeq ($(strip $(TESTS)),)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not launched and not timed"
+	$(BIN)/python -m pytest -q -m "launched or timed"
+else
 	$(BIN)/python -m pytest -q $(TESTS)
+endif
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -15,6 +15,10 @@ _HOME = {
     "Categorical": "families.categorical",
     "Exponential": "families.exponential",
     "Gaussian": "families.gaussian",
+    "GaussianProcess": "families.gaussian_process",
+    "Matern": "families.gp_kernels",
+    "RBF": "families.gp_kernels",
+    "White": "families.gp_kernels",
     "LogNormal": "families.log_normal",
     "MultivariateGaussian": "families.multivariate_gaussian",
     "Poisson": "families.poisson",
@@ -28,7 +32,6 @@ _HOME = {
     "Record": "models.composite",
     "Mixture": "models.mixture",
     "Optional": "models.optional",
-    "GaussianProcess": "models.gaussian_process",
     "HiddenMarkov": "models.hidden_markov",
     "MarkovChain": "models.markov_chain",
     "LatentDirichletAllocation": "models.latent_dirichlet_allocation",
@@ -80,7 +83,9 @@ if TYPE_CHECKING:
     from mixle_mpi.families.exponential import Exponential
     from mixle_mpi.families.gamma import Gamma
     from mixle_mpi.families.gaussian import Gaussian
+    from mixle_mpi.families.gaussian_process import GaussianProcess
     from mixle_mpi.families.geometric import Geometric
+    from mixle_mpi.families.gp_kernels import RBF, Matern, White
     from mixle_mpi.families.laplace import Laplace
     from mixle_mpi.families.log_normal import LogNormal
     from mixle_mpi.families.multivariate_gaussian import MultivariateGaussian
@@ -88,7 +93,6 @@ if TYPE_CHECKING:
     from mixle_mpi.families.student_t import StudentT
     from mixle_mpi.families.uniform import Uniform
     from mixle_mpi.models.composite import Composite, Record
-    from mixle_mpi.models.gaussian_process import GaussianProcess
     from mixle_mpi.models.hidden_markov import HiddenMarkov
     from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
     from mixle_mpi.models.markov_chain import MarkovChain

@@ -39,6 +39,8 @@ class Bank:
     repaired : steps of sequences divided in time that were worked out again, over all passes
     settling : messages of that over all passes, (2,): of what shards tell each other, and of operators
     state_steps : steps times hidden states whose recursions were run here, over all passes
+    searches : evaluations of expected log likelihoods of numeric M-steps; `searched`, of how many members, over all of
+        them
     exclusive : (m,) bool, whether no other model shard holds the member
     kept_rows : (rows, values) what a fit keeps of the shard's rows from pass to pass; None for most banks. They are
         `kept_columns` of the `kept_width` values that the whole model has of a row
@@ -50,6 +52,8 @@ class Bank:
     kept_rows: np.ndarray | None = None
     kept_columns: np.ndarray = np.empty(0, np.int64)
     kept_width: int = 0
+    searches: int = 0
+    searched: int = 0
 
     def __init__(
         self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray

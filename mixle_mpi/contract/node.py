@@ -66,6 +66,7 @@ class Node:
 
     columns: tuple[str, ...] = ()
     key: str | None = None
+    restarts: bool = False  # whether log densities come from inner rounds, anew in each pass, and may fall for that
 
     @classmethod
     def type_name(cls) -> str:

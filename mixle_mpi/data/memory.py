@@ -175,6 +175,8 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
     elif isinstance(data, (list, tuple)) and _named(data):
         named = {str(name): [row.get(name) for row in data] for name in dict.fromkeys(n for row in data for n in row)}
     elif isinstance(data, (list, tuple)):
+        if data and not isinstance(data[0], (list, tuple)):
+            raise DataError(f"row 0 is {data[0]!r}; where columns hold sequences a row is a tuple or a dict of them")
         width = len(data[0]) if data else 0
         for number, row in enumerate(data):
             if not isinstance(row, (list, tuple)) or len(row) != width:

@@ -30,6 +30,7 @@ from mixle_mpi.planning.shards import even_bounds
 FIRST = 0  # the rank that looks at the clock, writes and prints is at (0, 0) of every grid, as loop and reports expect
 MOST_CROWDED = 8  # ranks on a core, beyond which they are not measured
 MOST_TRIED = 4  # grids that are measured
+WORTH = 0.999  # share of the time of even borders below which others are taken for them
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,21 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
 
 
 def _asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
-    """The grid that was asked for, of all ranks in order, every border even."""
+    """The grid that was asked for, of all ranks in order: every border even, but for those of units where it is worth
+    while to balance them."""
     check_shape(*shape, len(resources.devices))
     devices = tuple(map(tuple, np.arange(len(resources.devices)).reshape(shape).tolist()))
+    bounds, given = None, observed(model, n)
     try:
-        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=observed(model, n))
+        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=given)
+        if shape[1] > 1:
+            found = plan_shape(model, resources, n_data=n, shape=shape, cut=cut, given=given).extra["bounds"]
+            other = plan_on(model, resources, n_data=n, shape=shape, cut=cut, bounds=found, given=given)
+            if other.extra["seconds"]["total"] < WORTH * plan.extra["seconds"]["total"]:
+                plan, bounds = other, tuple(found)
     except ModelError:  # unlike nodes that a path with a star cuts alike can be run, but not planned
         plan = None
-    return Choice(devices, len(resources.devices), cut, None, None, "asked", plan)
+    return Choice(devices, len(resources.devices), cut, bounds, None, "asked", plan)
 
 
 def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Choice | None:

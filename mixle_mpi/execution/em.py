@@ -212,6 +212,7 @@ def fit_loaded(
     settings = run_settings(seed, init, starts, tol, max_iter)
     resumed = watch.resume(executor, lambda: fingerprint(estimator, loaded, settings))
     state, best_theta = State(), None
+    restarts = any(node.restarts for node in loaded.model.walk())
     if resumed is not None:
         state, executor.theta[:], best_theta = resumed
         executor.publish()
@@ -219,7 +220,7 @@ def fit_loaded(
         deal_rows(executor, watch.rows)
     ending = Ending("failed", 0)
     while state.start < starts:
-        judge = Judge(tol, loaded.effective, state.history, state.objective)
+        judge = Judge(tol, loaded.effective, state.history, state.objective, restarts)
         if resumed is None:
             start(executor, loaded.total, init, seed, state.start)
         resumed = None

@@ -53,7 +53,8 @@ class Counts:
     maximised here, added up over M-steps; `repaired` the steps of sequences divided in time that were worked out
     again, after so many messages of what shards told each other (`told`) and of operators (`composed`); `state_steps`
     the steps times hidden states whose recursions were run; `token_rounds` and `document_rounds` the distinct words,
-    and the documents, of topic models times the inner rounds that they took, after `round_messages` of tiles.
+    and the documents, of topic models times the inner rounds that they took, after `round_messages` of tiles;
+    `searches` the evaluations of expected log likelihoods in numeric M-steps, of `searched` parameter sets.
     """
 
     passes: int = 0
@@ -69,6 +70,8 @@ class Counts:
     token_rounds: int = 0
     document_rounds: int = 0
     round_messages: int = 0
+    searches: int = 0
+    searched: int = 0
 
 
 class Executor:
@@ -298,6 +301,8 @@ class Executor:
         try:
             for bank in self.bank.walk():
                 bank.maximize(views(self.theta), stats, views(self.new), own)
+            self.counts.searches = sum(bank.searches for bank in self.bank.walk())
+            self.counts.searched = sum(bank.searched for bank in self.bank.walk())
             self._derive(self.new)
         except NumericalError as error:
             return error

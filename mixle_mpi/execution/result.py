@@ -84,13 +84,15 @@ class Iteration:
 class Judge:
     """Convergence and status from the history alone, the same on every rank.
 
-    `objective` is the log likelihood and log prior: EM never lowers it, except by rounding.
+    `objective` is the log likelihood and log prior: EM never lowers it, except by rounding; but it may fall where a
+    model `restarts` inner rounds in each pass.
     """
 
     def __init__(
-        self, tol: float | None, effective: float, history: list[float] | None = None, objective=None
-    ):
-        self.tol, self.effective = tol, effective
+        self, tol: float | None, effective: float, history: list[float] | None = None, objective=None,
+        restarts: bool = False,
+    ):  # fmt: skip
+        self.tol, self.effective, self.restarts = tol, effective, restarts
         self.history: list[float] = [] if history is None else history
         self.objective: list[float] = [] if objective is None else objective
 
@@ -103,7 +105,7 @@ class Judge:
         if len(self.history) < 2:
             return None
         size = max(abs(log_likelihood), self.effective)
-        if self.objective[-1] - self.objective[-2] < -1e-10 * size:
+        if self.objective[-1] - self.objective[-2] < -1e-10 * size and not self.restarts:
             return "decreased"
         if self.tol is None:
             return None

@@ -75,6 +75,6 @@ def measured(grid: Grid, loaded: Loaded, choice: Choice, init: str, seed: int, i
     executor = Executor(loaded.model, loaded.rows, grid, choice.cut, loaded.weights, choice.bounds)
     warm(executor)
     start(executor, loaded.total, init, seed, 0)
-    watch, judge = Stopwatch(grid.world.rank == 0), Judge(None, loaded.effective)
+    watch, judge = Stopwatch(grid.world.rank == 0), Judge(None, loaded.effective, restarts=True)
     iterate(executor, State(), judge, Clock(), max_iter=ENOUGH, impossible=impossible, watch=watch)
     return watch.seconds

@@ -175,8 +175,11 @@ def unpack(lower: np.ndarray, d: int) -> np.ndarray:
 
 
 def _whiten(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inverses of the Cholesky factors (members, d, d), and log determinants (members,)."""
-    factor = np.linalg.cholesky(covariance)
+    """Inverses of the Cholesky factors (members, d, d), and log determinants (members,). Raises NumericalError."""
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        raise NumericalError("a covariance is not positive definite") from None
     return np.linalg.inv(factor), 2.0 * np.log(np.einsum("mii->mi", factor)).sum(axis=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from mixle_mpi.contract.bank import Bank, Packed, Rows
 from mixle_mpi.contract.errors import ModelError, NumericalError
 from mixle_mpi.contract.family import Family, Forms, ResidualFamily, Search, Theta
 from mixle_mpi.contract.layout import Matrix, Views
+from mixle_mpi.contract.numeric import NumericFamily
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.families.natural import NaturalBlock, flat_columns
 from mixle_mpi.kernels import gaussian, table
@@ -92,8 +94,8 @@ class LeafBank(Bank):
             return
         try:
             forms = self.node.forms(self._fields(theta, rows))
-        except np.linalg.LinAlgError:
-            raise NumericalError(f"{self.path}: a covariance is not positive definite") from None
+        except NumericalError as error:
+            raise self._placed(error, rows) from None
         lower = np.tril_indices(forms.mean.shape[1])
         residual = self._needs_residual(forms.eta)[:, None]
         natural = np.concatenate([forms.constant[:, None], forms.eta], axis=1)
@@ -279,7 +281,9 @@ class LeafBank(Bank):
         alive = self._alive(stats, own)
         if len(alive):
             about = self._about[alive] if isinstance(self.node, ResidualFamily) else None
-            self._write(new, alive, self._maximized(theta, stats, alive, about, self.node.maximize))
+            numeric = isinstance(self.node, NumericFamily)
+            how = partial(self.node.maximize_counted, count=self._count) if numeric else self.node.maximize
+            self._write(new, alive, self._maximized(theta, stats, alive, about, how))
 
     def _maximize_shared(self, stats: Views, new: Views) -> None:
         """Every shard maximises the shared rows, also those of groups of which it holds no member."""
@@ -298,13 +302,22 @@ class LeafBank(Bank):
         rows = own[self.path]
         return rows[self.node.weight({name: value[rows] for name, value in stats[self.path].items()}) > 0]
 
+    def _count(self, evaluations: int) -> None:
+        """Take note of what the numeric M-step of one member took."""
+        self.searches += evaluations
+        self.searched += 1
+
     def _maximized(self, theta: Views, stats: Views, members: np.ndarray, about, how) -> Theta:
         try:
             return how(self._fields(theta, members), self._fields(stats, members), about)
         except NumericalError as error:
-            number = members[error.args[1]] if len(error.args) > 1 else None
-            where = self.path if number is None else f"{self.path} (member {self.members[number]})"
-            raise NumericalError(f"{where}: {error.args[0]}") from None
+            raise self._placed(error, members) from None
+
+    def _placed(self, error: NumericalError, members: np.ndarray) -> NumericalError:
+        """The error with the path, and the member that its second argument counts among `members`."""
+        number = members[error.args[1]] if len(error.args) > 1 else None
+        where = (self.path or "the model") + ("" if number is None else f" (member {self.members[number]})")
+        return NumericalError(f"{where}: {error.args[0]}")
 
     def _write(self, views: Views, members: np.ndarray, values: Theta) -> None:
         """Write values (members, *shape) of some members, without those of shared fields."""

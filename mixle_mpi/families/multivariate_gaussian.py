@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from mixle_mpi.contract.errors import ModelError, nearest
-from mixle_mpi.contract.family import Forms, ResidualFamily, Theta
+from mixle_mpi.contract.family import Theta
 from mixle_mpi.contract.fields import real, total
 from mixle_mpi.families.covariance import STRUCTURES, Full
-from mixle_mpi.families.gaussian import LOG_2PI, checked_floor, encoded_floor
+from mixle_mpi.families.gaussian import checked_floor, encoded_floor
+from mixle_mpi.families.vector import GaussianVector
 
 
-class MultivariateGaussian(ResidualFamily):
+class MultivariateGaussian(GaussianVector):
     """Gaussian vectors: log p(x) = -(x - mean)' covariance^-1 (x - mean) / 2 - log det(2 pi covariance) / 2.
 
     Parameters
@@ -53,15 +54,6 @@ class MultivariateGaussian(ResidualFamily):
         """The functions of the covariance's structure."""
         return STRUCTURES[self.structure]
 
-    @property
-    def width(self):
-        return self.dim
-
-    @property
-    def sizes(self):
-        d = self.dim or 0
-        return {"dim": d, "pairs": d * (d + 1) // 2}
-
     def assumed_sizes(self, assumed):
         d = int(assumed.value("dim", self.dim if self.dim is not None else assumed.width))
         return {"dim": d, "pairs": d * (d + 1) // 2}
@@ -84,30 +76,8 @@ class MultivariateGaussian(ResidualFamily):
             own["min_variance"] = self.min_variance
         return super().options() | own
 
-    def features(self, x, present, out):
-        out[: self.dim] = x
-        self.form.features(out[: self.dim], out[self.dim :])
-
-    def packed_values(self, sizes):
-        return 1 + sizes["dim"] + sizes["pairs"] if isinstance(self.form, Full) else 0
-
-    def forms(self, theta: Theta):
-        mean = theta["mean"]
-        quadratic, precision, shape, log_det = self.form.precision(theta["covariance"], self.dim)
-        linear = mean * precision if precision.ndim == 2 else np.einsum("mij,mj->mi", precision, mean)
-        peak = self._log_peak(log_det)
-        constant = peak - 0.5 * np.einsum("mi,mi->m", mean, linear)
-        return Forms(np.concatenate([linear, quadratic], axis=1), constant, mean, shape, peak)
-
-    def _log_peak(self, log_det):
-        return -0.5 * (self.dim * LOG_2PI + log_det) - np.log(self.encoding.scale).sum()
-
-    def feature_extent(self):
-        x = np.maximum(np.abs(self.encoding.low), np.abs(self.encoding.high))
-        return np.concatenate([x, self.form.extent(x)])
-
-    def second_moments(self, moments):
-        return self.form.second_moments(moments)
+    def moments(self, theta: Theta):
+        return theta["mean"], theta["covariance"]
 
     def pooled(self, stats: Theta) -> Theta:
         if not self.form.pooled:

@@ -49,37 +49,44 @@ def exp_digamma(x, least):
 
 
 @njit(cache=True, fastmath=FAST)
-def weigh(gamma, which, a):
-    """a[i] = exp(digamma(gamma[i])) of the documents `which`; both (documents, topics)."""
-    topics = gamma.shape[1]
+def weigh(gamma, which, dirichlet, topics, held, a):
+    """Weights a[i] (documents, topics) of the topics that the documents `which` still have: `held` (documents,) of
+    them, topics[i] (documents, topics) int32."""
     for i in which:
-        for k in range(topics):
-            a[i, k] = exp_digamma(gamma[i, k], LEAST_WEIGHT)
+        own, left = gamma[i], topics[i]
+        for n in range(held[i]):
+            value = own[left[n]]
+            a[i, n] = exp_digamma(value, LEAST_WEIGHT) if dirichlet else value
 
 
 @njit(cache=True, fastmath=FAST)
-def normalise(words, offsets, which, a, table, out):
+def normalise(words, offsets, which, a, topics, held, table, out):
     """Normalisers, of the topics held here, of the words of the documents `which`, one after another in `out`."""
-    topics, at = a.shape[1], 0
+    at = 0
     for i in which:
-        own = a[i]
+        own, left, m = a[i], topics[i], held[i]
         for j in range(offsets[i], offsets[i + 1]):
             total, row = 0.0, table[words[j]]
-            for k in range(topics):
-                total += own[k] * row[k]
+            if m == len(row):
+                for k in range(m):
+                    total += own[k] * row[k]
+            else:
+                for n in range(m):
+                    total += own[n] * row[left[n]]
             out[at] = total
             at += 1
 
 
 @njit(cache=True, fastmath=FAST)
-def update(words, counts, offsets, which, normalisers, a, alpha, table, gamma, ratios, changes):
+def update(words, counts, offsets, which, normalisers, totals, a, topics, held, alpha, table, gamma, ratios, changes):
     """The next gamma of the documents `which`, (documents, topics) in and out, and by how much it changed in the topics
-    held here, `changes` (which,). `normalisers` are as `normalise` leaves them, reduced; `ratios` (steps,) become
-    counts over normalisers."""
-    topics, at = a.shape[1], 0
-    taken = np.empty(topics)
-    for n, i in enumerate(which):
-        taken[:] = 0.0
+    held here, `changes` (which,), 0 for a document of probability zero. `normalisers` are as `normalise` leaves them,
+    reduced; `ratios` (steps,) become counts over normalisers. Topics that have next to no words of a document are left
+    out: `a`, `topics` and `held` are narrowed to the others."""
+    at, taken = 0, np.empty(gamma.shape[1])
+    for number, i in enumerate(which):
+        own, left, m = a[i], topics[i], held[i]
+        taken[:m] = 0.0
         possible = True
         for j in range(offsets[i], offsets[i + 1]):
             ratio = counts[j] / normalisers[at] if normalisers[at] > 0.0 else 0.0
@@ -87,14 +94,25 @@ def update(words, counts, offsets, which, normalisers, a, alpha, table, gamma, r
             ratios[j] = ratio
             at += 1
             row = table[words[j]]
-            for k in range(topics):
-                taken[k] += ratio * row[k]
-        change = 0.0
-        for k in range(topics):
-            new = alpha[k] + a[i, k] * taken[k]
+            if m == len(row):
+                for k in range(m):
+                    taken[k] += ratio * row[k]
+            else:
+                for n in range(m):
+                    taken[n] += ratio * row[left[n]]
+        change, q = 0.0, 0
+        for n in range(m):
+            k = left[n]
+            new = own[n] * taken[n]
+            more = new > FAINT * totals[i]
+            new += alpha[k]
             change += abs(new - gamma[i, k])
             gamma[i, k] = new
-        changes[n] = change if possible else 0.0
+            if more:
+                own[q], left[q] = own[n], k
+                q += 1
+        held[i] = q
+        changes[number] = change if possible else 0.0
 
 
 @njit(cache=True, fastmath=FAST)
@@ -163,7 +181,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
     dirichlet : whether weights are exponentials of the digamma of gamma
     gamma : (documents, topics) in and out
     a, topics, held : (documents, topics), (documents, topics) int32, (documents,) int32 out: weights in the last round
-        of the topics that were not left out, which they are, and how many
+        of the topics that have more than next to no words, which they are, and how many
     ratios : (steps,) out; logs : (documents,) out, as `spread_logs`; rounds : (documents,) int32 out
     """
     count = table.shape[1]
@@ -234,10 +252,13 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
         for j in range(n):
             if number[j] > 0.0 and possible:
                 log += number[j] * math.log(number[j] / share[j])
+        left = 0
         for k in range(m):
             gamma[i, kept[k]] = own[k]
-            a[i, k], topics[i, k] = weight[k], kept[k]
-        held[i], logs[i], rounds[i] = m, log, made
+            if own[k] - base[k] > FAINT * total:
+                a[i, left], topics[i, left] = weight[k], kept[k]
+                left += 1
+        held[i], logs[i], rounds[i] = left, log, made
 
 
 @njit(cache=True, fastmath=FAST)

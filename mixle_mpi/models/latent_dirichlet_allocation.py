@@ -40,7 +40,7 @@ class LatentDirichletAllocation(TopicModel):
     Blei, Ng, Jordan (2003), J. Mach. Learn. Res. 3, 993-1022; the posterior of topics as in its section 5.4.
     """
 
-    dirichlet = True
+    dirichlet = restarts = True
 
     def __init__(self, topics: int, vocabulary=None, *, alpha=None, learn_alpha: str = "none",
                  topic_prior: float = 0.0, topic_word=None, key: str | None = None, fixed: bool = False):  # fmt: skip

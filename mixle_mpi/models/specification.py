@@ -10,6 +10,7 @@ import numpy as np
 from mixle_mpi.contract.errors import ModelError, nearest
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.composite import Composite, Record
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.markov_chain import MarkovChain
@@ -17,7 +18,6 @@ from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.registry import BY_NAME
 from mixle_mpi.models.sequence import Sequence, Steps
-from mixle_mpi.models.structure import StructureOnly
 from mixle_mpi.models.topic_model import TopicModel
 
 OF_CHILDREN = ("fields", "factors", "of")  # keys that a mixture's component may have, never the mixture
@@ -67,12 +67,6 @@ def build(spec: Any, where: str = "model") -> Node:
         keys["of"] = build(keys["of"], f"{where}.of")
     if issubclass(kind, Steps):
         _children_of_steps(kind, keys, where)
-    if issubclass(kind, StructureOnly):
-        for key in kind.child_keys:
-            if isinstance(keys.get(key), list):
-                keys[key] = [build(e, f"{where}.{key}[{i}]") for i, e in enumerate(keys[key])]
-            elif key in keys:
-                keys[key] = build(keys[key], f"{where}.{key}")
     try:
         return kind(**keys)
     except (ModelError, TypeError) as error:  # a TypeError for a text or table where a number belongs
@@ -140,7 +134,9 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
     fixed, which a structure cannot be without."""
     spec: dict[str, Any] = {"type": node.type_name()}
     parameters = parameters or bool(vars(node).get("fixed"))
-    if isinstance(node, Family):
+    if isinstance(node, GaussianProcess):
+        spec |= node.described(parameters)
+    elif isinstance(node, Family):
         for name in inspect.signature(type(node)).parameters:
             if name in ("levels", "dim"):
                 value = node.__dict__.get(name)
@@ -173,8 +169,6 @@ def describe(node: Node, parameters: bool = True) -> dict[str, Any]:
         spec |= _described_labels(node, parameters)
     elif isinstance(node, TopicModel):
         spec |= node.described(parameters)
-    elif isinstance(node, StructureOnly):
-        spec |= node.described(describe)
     elif isinstance(node, Composite):
         spec["factors"] = [describe(f, parameters) for f in node.factors]
     if isinstance(node, Steps) and node.length is not None:

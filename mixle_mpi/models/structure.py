@@ -1,4 +1,4 @@
-"""Nodes that are declared, so that they can be planned, but not evaluated yet."""
+"""Checks of what constructors of nodes are given."""
 
 from __future__ import annotations
 
@@ -6,33 +6,6 @@ import numpy as np
 
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
-
-
-class StructureOnly(Node):
-    """Base of nodes with sizes, costs and axes that cannot be fitted yet.
-
-    `child_keys` are the constructor's keywords that take a model, or a list of models.
-    """
-
-    child_keys: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int | None:
-        return None
-
-    def place(self, scope):
-        raise self.refusal()
-
-    def compile(self, nodes, path, members, total, exclusive, cuts):
-        raise self.refusal()
-
-    def refusal(self) -> ModelError:
-        """What a fit is told."""
-        return ModelError(f"{self.type_name()} can be planned but not fitted yet")
-
-    def described(self, describe) -> dict:
-        """The constructor's keywords, children by `describe`."""
-        raise TypeError(f"{type(self).__name__} does not define described")
 
 
 def checked_count(where: str, name: str, value) -> int:

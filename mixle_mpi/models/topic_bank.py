@@ -154,16 +154,15 @@ class TopicBank(StepsBank):
     def accumulate(self, tile: Tile, weights):
         steps = self.steps(tile)
         documents, labels = self._read(steps), tile.labels.get(id(self))
-        if labels is not None:
-            self._seeding = True
+        if labels is not None and not self._seeding:
+            self._seeding, self._even = True, np.zeros((self.size, len(self.words) + 1))
         for m in range(self.size):
             own = np.ascontiguousarray(weights[m])
             if labels is not None:
                 self._seed(tile, documents, labels, m, own)
                 continue
             mixes: Mixes = tile.saved[id(self)][m]
-            kernels.add_words(documents.words, documents.offsets, mixes.ratios, mixes.a, mixes.topics, mixes.held, own,
-                              self._sums[m])  # fmt: skip
+            kernels.add_words(documents.words, documents.offsets, mixes.ratios, *mixes.weights, own, self._sums[m])
             if self._learns:
                 self._stats[self._documents]["weight"][m] += own.sum()
                 log_mix = self._stats[self._documents]["log_mix"][m, self.low[m] : self.high[m]]
@@ -176,13 +175,13 @@ class TopicBank(StepsBank):
         yield  # statistics are added up here alone
 
     def _seed(self, tile: Tile, documents: Documents, labels: np.ndarray, m: int, weights: np.ndarray) -> None:
-        """Count the words of documents for the topics that they start in: each document for one of all topics, at
-        random, and those with a label, the seeds, for that with as much weight as all others together."""
+        """Count the words of documents for the topics that they start in: those of all documents for each alike, and
+        those of the few with a label for its topic, each with as much weight as a topic has of all of them."""
         k = self.node.num_topics
-        at_random = (keyed_uniform(0, "topic", tile.global_rows) * k).astype(np.int32)
-        kernels.place_seeds(*documents.arrays, at_random, int(self.low[m]), weights, self._sums[m])
-        words = np.maximum(np.diff(documents.offsets), 1)
-        heavier = weights * (self.node.words.encoding.observed / k / words)
+        lengths = np.diff(documents.offsets)
+        self._even[m] += np.bincount(documents.words, documents.counts * np.repeat(weights, lengths) / k,
+                                     len(self.words) + 1)  # fmt: skip
+        heavier = weights * (self.node.words.encoding.observed / k / np.maximum(lengths, 1))
         kernels.place_seeds(*documents.arrays, labels, int(self.low[m]), heavier, self._sums[m])
 
     def finish(self):
@@ -191,6 +190,7 @@ class TopicBank(StepsBank):
             out = self._stats[self._topics]["counts"][self._units(m)]
             if self._seeding:
                 out += self._sums[m][:-1].T
+                out += self._even[m, :-1]
             else:
                 kernels.turn_back(self._sums[m], self._tables[m], out)
 
@@ -303,9 +303,10 @@ class TopicBank(StepsBank):
 
     def densities(self, steps: Tile, mixes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """Probabilities (steps,) of the words of documents with these mixes (documents, topics)."""
-        codes = steps.known(self.node.words.slot_key)
-        out = np.empty(len(codes))
-        kernels.normalise(codes, steps.offsets, np.arange(len(mixes)), mixes, probabilities, out)
+        codes, (documents, k) = steps.known(self.node.words.slot_key), mixes.shape
+        out, everything = np.empty(len(codes)), np.broadcast_to(np.arange(k, dtype=np.int32), (documents, k)).copy()
+        which, held = np.arange(documents), np.full(documents, k, np.int32)
+        kernels.normalise(codes, steps.offsets, which, mixes, everything, held, probabilities, out)
         return out
 
     def top_codes(self, member: int, n: int) -> np.ndarray:

@@ -64,6 +64,10 @@ class Mixes:
     ratios: np.ndarray
     totals: np.ndarray
 
+    @property
+    def weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.a, self.topics, self.held
+
 
 @dataclass
 class OneModel:
@@ -142,12 +146,9 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
     while any(len(which) for which in active):
         parts = []
         for model, mixes, which, change in zip(models, saved, active, changes):
-            if dirichlet:
-                kernels.weigh(mixes.gamma, which, mixes.a)
-            else:
-                mixes.a[which] = mixes.gamma[which]
+            kernels.weigh(mixes.gamma, which, dirichlet, mixes.topics, mixes.held, mixes.a)
             own = np.empty(documents.tokens_of(which))
-            kernels.normalise(documents.words, documents.offsets, which, mixes.a, model.table, own)
+            kernels.normalise(documents.words, documents.offsets, which, *mixes.weights, model.table, own)
             parts += [own, change if most > 1 else change[:0]]
             tally.token_rounds += len(own)
             tally.document_rounds += len(which)
@@ -157,8 +158,8 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
         for at, (model, mixes) in enumerate(zip(models, saved)):
             which, (normalisers, change) = active[at], sums[2 * at : 2 * at + 2]
             moved = np.empty(len(which))
-            kernels.update(*documents.arrays, which, normalisers, mixes.a, model.alpha[model.own], model.table,
-                           mixes.gamma, mixes.ratios, moved)  # fmt: skip
+            kernels.update(*documents.arrays, which, normalisers, mixes.totals, *mixes.weights, model.alpha[model.own],
+                           model.table, mixes.gamma, mixes.ratios, moved)  # fmt: skip
             ends = np.full(len(which), made >= most)
             if 1 < made < most:
                 ends |= change < tolerance * mixes.totals[which]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import asdict, dataclass, field
 
+from mixle_mpi.contract.work import DEFAULTS
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.clock import AXES, LOOP, PHASES, Clock
 from mixle_mpi.execution.result import Result
@@ -134,7 +135,7 @@ class Accounting:
         if any(made):
             by = sum(n > 0 for n in made)
             lines.append(f"{sum(made)} kernels compiled on {by} of {len(made)} ranks; the next run loads them")
-        lines += self._division_in_time()
+        lines += self._division_in_time() + self._numeric_m_steps() + self._inner_rounds()
         beside = self.comparison()
         if "predicted" in beside:
             lines += comparison_lines(beside["predicted"], beside["measured"])
@@ -158,6 +159,25 @@ class Accounting:
         how = ", and composed what did not forget" if any(r.counts["composed"] for r in self.records) else ""
         return [f"sequences were divided in time; a pass worked out {sum(again) / passes:.1f} steps again, at most "
                 f"{max(again) / passes:.1f} on a rank{how}"]  # fmt: skip
+
+    def _numeric_m_steps(self) -> list[str]:
+        """What M-steps that search for the maximum took, beside what plans reckon with."""
+        took = sum(r.counts["searches"] for r in self.records)
+        sets = sum(r.counts["searched"] for r in self.records)
+        if not sets:
+            return []
+        return [f"numeric M-steps took {took / sets:.1f} evaluations for each parameter set; a plan without --searches "
+                f"takes {DEFAULTS['searches']:g}"]  # fmt: skip
+
+    def _inner_rounds(self) -> list[str]:
+        """Rounds that documents of topic models took, beside what plans reckon with."""
+        first = [r for r in self.records if r.coords[1] == 0]
+        rows = sum(r.counts["rows"] for r in first)
+        took = sum(r.counts["document_rounds"] for r in first)
+        if not any(node.restarts for node in self.result.model.walk()):
+            return []
+        return [f"documents took {took / max(rows, 1):.1f} inner rounds a pass, over all topic models; a plan without "
+                f"--rounds takes {DEFAULTS['rounds']:g} in each"]  # fmt: skip
 
     def _imbalance_line(self, crowded: bool) -> str:
         found = self.imbalance()

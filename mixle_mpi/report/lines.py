@@ -108,9 +108,10 @@ def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, direct
     """The summary, the accounting and the model."""
     d, m = result.grid
     cut = "" if result.cut is None else f", cut at {result.cut or 'the root'}"
+    bound = " (a lower bound)" if any(node.restarts for node in result.model.walk()) else ""
     return [
-        f"{result.status} after {plural(result.n_iter, 'iteration')}: log likelihood {result.log_likelihood:.6f}, "
-        f"BIC {result.bic:.3f}, AIC {result.aic:.3f}",
+        f"{result.status} after {plural(result.n_iter, 'iteration')}: "
+        f"log likelihood {result.log_likelihood:.6f}{bound}, BIC {result.bic:.3f}, AIC {result.aic:.3f}",
         f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; grid {d} x {m}{cut}",
         "",
         *accounting.lines(is_crowded),

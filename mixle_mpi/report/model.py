@@ -11,7 +11,9 @@ import numpy as np
 from mixle_mpi.contract.columns import LENGTH, SHIFTED, Encoding
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
+from mixle_mpi.families.bag import Words
 from mixle_mpi.families.categorical import Categorical
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.composite import Factors
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.markov_chain import MarkovChain
@@ -51,7 +53,9 @@ def column_lines(model: Node) -> list[str]:
         if isinstance(leaf, Family) and leaf.encoding is not None:
             e, name = leaf.encoding, ", ".join(leaf.columns)
             name = "number of steps" if name.endswith(LENGTH) else name
-            if e.levels:
+            if isinstance(leaf, Words):
+                lines[leaf.columns] = f"{name}: {len(e.words)} words occur, of a vocabulary of {leaf.num_words}"
+            elif e.levels:
                 levels = ", ".join(map(label_text, e.levels[:MOST_VALUES]))
                 more = f", {len(e.levels) - MOST_VALUES} more" if len(e.levels) > MOST_VALUES else ""
                 lines[leaf.columns] = f"{name}: {len(e.levels)} categories: {levels}{more}"[:WIDTH]
@@ -93,6 +97,9 @@ class _Words:
         if isinstance(node, Optional):
             missing = "" if node.p_missing is None else f" p_missing {_number(node.p_missing)}"
             yield from self.of(node.of, f"{name}{missing}", indent)
+        elif isinstance(node, GaussianProcess):
+            yield f"{indent}{name + ': ' if name else ''}{node.type_name()} mean {_number(node.values['mean'])}"
+            yield f"{indent}  kernel {node.rounded(_number)!r}"[:WIDTH]
         elif isinstance(node, Family):
             yield f"{indent}{name + ': ' if name else ''}{self.leaf(node)}"[:WIDTH]
         elif isinstance(node, Factors):

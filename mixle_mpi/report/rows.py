@@ -14,10 +14,21 @@ from mixle_mpi.data.table import agree, on_first
 COPY = 1 << 20  # bytes
 
 
-def header(components: int) -> bytes:
-    """The first line; without posteriors for 0 components."""
-    names = ["component", *(f"p_{k}" for k in range(components))] if components else []
+def header(units: int, word: str = "component") -> bytes:
+    """The first line; without posteriors for 0 units, of which each is a `word`."""
+    names = [word, *(f"p_{k}" for k in range(units))] if units else []
     return (",".join(["row", "log_density", *names]) + "\n").encode()
+
+
+def completion_header(topics: int) -> bytes:
+    """The first line of a file of documents of which words are held out."""
+    return (",".join(["row", "words", "log_density", "topic", *(f"p_{k}" for k in range(topics))]) + "\n").encode()
+
+
+def completion_lines(first: int, words: np.ndarray, scores: np.ndarray, mixes: np.ndarray) -> bytes:
+    """The lines of rows from `first` on: words held out (n,), their log densities (n,), and mixes (n, topics)."""
+    rows = zip(words.tolist(), scores.tolist(), mixes.argmax(axis=1).tolist(), mixes.tolist())
+    return "".join(f"{first + i},{n:g},{s!r},{k},{_cells(p)}\n" for i, (n, s, k, p) in enumerate(rows)).encode()
 
 
 def row_lines(first: int, scores: np.ndarray, posterior: np.ndarray | None) -> bytes:

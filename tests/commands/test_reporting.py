@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -19,9 +20,11 @@ from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.result import Result
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.families.gaussian import Gaussian
+from mixle_mpi.families.gaussian_process import GaussianProcess
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.report.accounting import Accounting, OwnRecord, account, excess
+from mixle_mpi.report.model import model_lines
 
 FIT = ["-m", "mixle_mpi.fit", "--demo", "--every", "10", "--out", "out"]
 COLUMNS = {"calls", "min", "avg", "max", "share", "bytes", "messages"}
@@ -36,13 +39,24 @@ def table(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in lines[start + 1 : end + 1]}
 
 
+@pytest.fixture(scope="module")
+def demo_on(mpirun, tmp_path_factory):
+    """`demo_on(ranks, shape)`: the `Run` of the demo on a grid, and what its `result.json` holds."""
+
+    @functools.cache
+    def call(ranks: int, shape: str):
+        place = tmp_path_factory.mktemp(shape)
+        run = mpirun(ranks, [*FIT, "--grid", shape], cwd=place, timeout=90)
+        assert run.code == 0, run.err
+        return run, json.loads((place / "out/result.json").read_text())
+
+    return call
+
+
 @pytest.mark.parametrize("ranks, shape", [(1, "1x1"), (3, "3x1"), (4, "2x2")])
-def test_the_rows_of_the_accounting_add_up_to_the_wall_time(mpirun, tmp_path, ranks, shape):
-    began = time.perf_counter()
-    run = mpirun(ranks, [*FIT, "--grid", shape], cwd=tmp_path, timeout=90)
-    wall = time.perf_counter() - began
-    assert run.code == 0, run.err
-    found = json.loads((tmp_path / "out/result.json").read_text())
+def test_the_rows_of_the_accounting_add_up_to_the_wall_time(demo_on, ranks, shape):
+    run, found = demo_on(ranks, shape)
+    wall = run.seconds
     phases = found["accounting"]["phases"]
     assert set(phases) >= NAMED and set(phases) <= set(PHASES)
     assert all(set(row) == COLUMNS for row in phases.values())
@@ -67,11 +81,9 @@ def test_the_rows_of_the_accounting_add_up_to_the_wall_time(mpirun, tmp_path, ra
     assert hourly == pytest.approx(rate / 344 * 3600, rel=1e-2)
 
 
-def test_what_is_sent_is_in_the_table(mpirun, tmp_path):
+def test_what_is_sent_is_in_the_table(demo_on):
     """On 2 x 2, bytes of a pass follow from the layout; more in tests/execution/test_counting.py."""
-    run = mpirun(4, [*FIT, "--grid", "2x2", "--quiet"], cwd=tmp_path, timeout=90)
-    assert run.code == 0, run.err
-    found = json.loads((tmp_path / "out/result.json").read_text())
+    _, found = demo_on(4, "2x2")
     passes, phases, payload = found["n_iter"] + 1, found["accounting"]["phases"], found["counts"]["payload"]
     assert phases["model_axis"]["bytes"] == sum(payload["model"]["bytes"]) and phases["model_axis"]["bytes"] > 0
     assert phases["model_axis"]["bytes"] >= passes * 2 * 2 * 344 * 8
@@ -85,9 +97,10 @@ def test_what_is_sent_is_in_the_table(mpirun, tmp_path):
     assert found["counts"]["rows"] == [passes * 172] * 4
 
 
+@pytest.mark.timed
 def test_a_slow_rank_shows_as_waiting_of_the_others(monkeypatch):
     """One of four data shards sleeps in each pass: the others wait, and its own wait is short. No barrier is needed."""
-    x, rest, original = np.random.default_rng(0).normal(size=400), 0.02, Executor.e_step
+    x, rest, original = np.random.default_rng(0).normal(size=400), 0.05, Executor.e_step
 
     def slow(self):
         found = original(self)
@@ -147,6 +160,22 @@ def test_steps_that_were_repaired_are_told():
     (text,) = line(told=40, repaired=70)
     assert "14.0 steps again, at most 7.0 on a rank" in text and "composed" not in text
     assert "composed" in line(told=40, composed=20, repaired=70)[0]
+
+
+def test_numeric_m_steps_are_told_beside_what_plans_take():
+    def line(**counts):
+        return [text for text in made([1, 1], [0, 0], (2, 1), **counts).lines(False) if "numeric" in text]
+
+    assert line() == []
+    assert "took 17.5 evaluations for each parameter set; a plan without --searches takes 20" in line(
+        searches=70, searched=4)[0]  # fmt: skip
+
+
+def test_a_process_is_shown_with_its_kernel():
+    kernel = "rbf(length_scale=[0.5, 2.25]) * matern32(length_scale=1e-7) + white(variance=0.123456789)"
+    model = GaussianProcess([[0.0, 1.0], [1.0, 2.0]], kernel.replace("rbf(", "rbf(variance=3, "), 1.23456789)
+    short = "rbf(variance=3.0, length_scale=[0.5, 2.25]) * matern32(length_scale=1e-07) + white(variance=0.12346)"
+    assert model_lines(model) == ["gaussian_process mean 1.2346", f"  kernel {short}"]
 
 
 def test_imbalance_is_the_busiest_over_the_average():

@@ -236,7 +236,7 @@ def test_a_file_that_breaks_while_it_is_encoded_is_an_error_on_all_ranks(tmp_pat
 MEASURE = """
 import resource, sys
 from mixle_mpi import Mixture, MultivariateGaussian, optimize
-optimize(sys.argv[1], Mixture(MultivariateGaussian(8, structure="diagonal"), 100), max_iter=2, tol=None)
+optimize(sys.argv[1], Mixture(MultivariateGaussian(8, structure="diagonal"), 20), max_iter=1, tol=None)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

@@ -19,6 +19,7 @@ from mixle_mpi.execution.warm import rehearse, small
 from mixle_mpi.kernels.compiling import compile_seconds, kernels_compiled, working_time
 
 
+@pytest.mark.timed
 def test_compiling_is_timed_and_the_other_clock_stands_still():
     from numba import njit
 
@@ -35,6 +36,7 @@ def test_compiling_is_timed_and_the_other_clock_stands_still():
     assert compile_seconds() - before == spent
 
 
+@pytest.mark.timed
 def test_phases_add_up_to_the_wall_time_with_a_kernel_compiled_in_the_middle():
     from numba import njit
 

@@ -15,6 +15,6 @@ def test_what_is_counted_is_what_was_planned(name, shape):
     model, cuts = MODELS[name]
     for cut in cuts if shape[1] > 1 else [None]:
         found = run_on_threads(
-            *shape, lambda g, c=cut: (g.coords, fit(table(), model, g, max_iter=3, tol=None, cut=c))
+            *shape, lambda g, c=cut: (g.coords, fit(table(), model, g, max_iter=2, tol=None, cut=c))
         )
         assert not mismatches(model, shape, cut, found), cut

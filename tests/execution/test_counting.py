@@ -18,7 +18,7 @@ from mixle_mpi.execution.shard import compile_tree, layout_of
 from mixle_mpi.execution.threads import ThreadAxis, run_on_threads
 from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_rows, tile_widths
 
-N, ITERATIONS = 203, 4
+N, ITERATIONS = 203, 2
 PASSES = ITERATIONS + 1
 HEADER = 6 * 8
 

@@ -12,6 +12,7 @@ from mixle_mpi import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianProcess,
     Geometric,
     Laplace,
     MarkovChain,
@@ -23,6 +24,8 @@ from mixle_mpi import (
     StudentT,
     Uniform,
 )  # fmt: skip
+
+TIMES = (0.0, 0.4, 1.0, 1.3, 2.0)
 
 
 def rows(n: int = 203, seed: int = 0) -> list[dict]:
@@ -49,6 +52,10 @@ def rows(n: int = 203, seed: int = 0) -> list[dict]:
             "t": int(more.geometric(0.6 - 0.2 * g)),
             "p": "".join(more.choice(list("xyz"), more.poisson(4), p=[0.6 - 0.2 * g, 0.2, 0.2 + 0.2 * g])),
         }
+    functions = np.random.default_rng(seed + 2000)
+    for g, row in zip(functions.integers(0, 3, n), made):
+        rough = np.exp(-np.square(np.subtract.outer(TIMES, TIMES) * (1 + g)))
+        row["f"] = tuple(g + functions.multivariate_normal(np.zeros(5), rough + 0.1 * np.eye(5), method="cholesky"))
     return made
 
 
@@ -97,6 +104,13 @@ def trees() -> dict[str, tuple]:
     chains = Mixture(
         Record(b=Poisson(), p=Mixture([MarkovChain(), MarkovChain(order=2, length=Poisson()), MarkovChain()])), 3
     )
+    process = GaussianProcess(TIMES)
+    processes = Mixture([
+        Record(f=Mixture(process, 2), b=Poisson()),
+        Record(f=MultivariateGaussian(5, structure="spherical"), b=Poisson()),
+        Record(f=Mixture([GaussianProcess(TIMES, "matern32 + white", key="k"), process, process,
+                          GaussianProcess(TIMES, "matern32 + white", key="k")]), b=Poisson()),
+    ])  # fmt: skip
     of_one_key = Record(
         l=Mixture([Laplace(key="x"), StudentT(key="y"), Laplace(key="x"), Uniform(), Gaussian(), StudentT(key="y")])
     )
@@ -111,6 +125,7 @@ def trees() -> dict[str, tuple]:
         "keyed": (keyed, ["", "component_*/e/of", "component_*/v"]),
         "components of one key": (of_one_key, ["l"]),
         "chains": (chains, ["", "component_*/p", "component_1/p"]),
+        "processes": (processes, ["", "component_2/f"]),
         "atomic": (Record(a=Optional(Gaussian())), [None]),
     }  # fmt: skip
 

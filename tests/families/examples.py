@@ -20,6 +20,7 @@ from mixle_mpi import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianProcess,
     Geometric,
     Laplace,
     LogNormal,
@@ -29,6 +30,7 @@ from mixle_mpi import (
     Uniform,
 )  # fmt: skip
 from mixle_mpi.contract.family import Family
+from mixle_mpi.families.gp_text import kernel_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Example:
     `mass` are (points, weights) of a quadrature or of a sum over the support; `moments` are functions of
     rows with their exact mean and variance under the parameters. `expected(old, new, x)` is the expected log
     density (n,) of rows and latent variables, for a family whose M-step maximises that; `limits` are where a
-    parameter is capped; `slow` where EM needs more than 100 iterations from the default start.
+    parameter is capped; `structure` what an estimator is given in place of the parameters; `slow` where EM needs more
+    than 100 iterations from the default start.
     """
 
     name: str
@@ -53,12 +56,13 @@ class Example:
     expected: Callable[[dict, dict, Any], np.ndarray] | None = None
     slow: bool = False
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
+    structure: dict[str, Any] = field(default_factory=dict)
 
     def model(self, **more) -> Family:
         return self.kind(**self.parameters, **self.options, **more)
 
     def estimator(self) -> Family:
-        return self.kind(**self.options)
+        return self.kind(**self.options, **self.structure)
 
 
 def interval_rule(low: float, high: float, pieces: int = 200):
@@ -127,6 +131,35 @@ def vector(name, mean, covariance, structure="full", tolerance=(0.0, 1e-11)):
         options,
         tolerance,
     )
+
+
+def process(name, inputs, kernel, of_distance, mean, tolerance=(0.0, 1e-11)):
+    """`of_distance` is the kernel at the distances of one-dimensional inputs, written from the formula."""
+    n, kernel = len(inputs), kernel_of(kernel)
+    covariance = of_distance(np.abs(np.subtract.outer(inputs, inputs)))
+    factor = np.linalg.cholesky(covariance)
+
+    def mass():  # along the axes of the covariance, where everything is smooth on the scale of half a deviation
+        axis = np.arange(-8.0, 8.25, 0.5)
+        z = np.stack([g.ravel() for g in np.meshgrid(*[axis] * n, indexing="ij")], axis=1)
+        return mean + z @ factor.T, np.full(len(z), 0.5**n * np.linalg.det(factor))
+
+    return Example(
+        name,
+        GaussianProcess,
+        {"kernel": kernel.with_values(iter([f.value or 1.0 for f in kernel.fields()])), "mean": mean},
+        lambda rng, rows: mean + rng.standard_normal((rows, n)) @ factor.T,
+        lambda x: stats.multivariate_normal.logpdf(np.asarray(x) - mean, np.zeros(n), covariance),
+        mass,
+        [
+            (lambda x: x[:, 0] - mean, 0.0, covariance[0, 0]),
+            (lambda x: (x[:, 0] - mean) * (x[:, 1] - mean), covariance[0, 1],
+             covariance[0, 0] * covariance[1, 1] + covariance[0, 1] ** 2),
+        ],
+        {"inputs": inputs},
+        tolerance,
+        structure={"kernel": kernel.with_values(iter([None] * len(kernel.fields())))},
+    )  # fmt: skip
 
 
 def categorical(name, levels, p, options=None, tolerance=(0.0, 1e-11)):
@@ -341,6 +374,16 @@ EXAMPLES = [
     vector("vector-spherical-1e6", [1e6, -3.0], 1.5, "spherical"),
     vector("vector-tied", [1.0, -2.0], [[2.0, 0.9], [0.9, 1.0]], "tied"),
     vector("vector-tied-1e6", [1e6, -1e6], [[2.0, 0.9], [0.9, 1.0]], "tied"),
+    process("process-rbf", [0.0, 0.7], "rbf(variance=2, length_scale=0.5)", lambda r: 2 * np.exp(-2 * r**2), 1.5),
+    process("process-noise", [0.0, 0.5, 1.5], "rbf(variance=2) + white(variance=0.3)",
+            lambda r: 2 * np.exp(-(r**2) / 2) + 0.3 * (r == 0), -1.0),
+    process("process-noise-1e6", [0.0, 0.5, 1.5], "rbf(variance=2) + white(variance=0.3)",
+            lambda r: 2 * np.exp(-(r**2) / 2) + 0.3 * (r == 0), 1e6),
+    process("process-matern-product", [0.0, 0.4, 1.0], "matern32(variance=0.5, length_scale=2) * matern12(variance=3)",
+            lambda r: 1.5 * (1 + 3**0.5 * r / 2) * np.exp(-(3**0.5) * r / 2 - r), 0.5),
+    process("process-small", [1e3, 1.4e3, 2e3], "matern52(variance=1e-12, length_scale=500) + white(variance=1e-13)",
+            lambda r: 1e-12 * (1 + 5**0.5 * r / 500 + 5 * r**2 / 75e4) * np.exp(-(5**0.5) * r / 500) + 1e-13 * (r == 0),
+            -1e-6),
     geometric(0.3),
     geometric(0.999),
     geometric(1e-4),

@@ -7,7 +7,17 @@ import pytest
 from scipy import stats
 
 from examples import EXAMPLES
-from mixle_mpi import Gaussian, Laplace, Mixture, ModelError, MultivariateGaussian, StudentT, load, optimize
+from mixle_mpi import (
+    Gaussian,
+    GaussianProcess,
+    Laplace,
+    Mixture,
+    ModelError,
+    MultivariateGaussian,
+    StudentT,
+    load,
+    optimize,
+)
 from mixle_mpi.contract.fields import Combine, interval, positive, psd, real, simplex
 from mixle_mpi.data.encode import EncodedRows
 from mixle_mpi.execution.executor import Executor
@@ -298,7 +308,7 @@ def test_the_density_of_a_row_does_not_depend_on_the_rows_beside_it(example):
     """Scored with rows far away, a row keeps its digits."""
     data = rows_of(example, 50)
     alone = example.model().log_density(data)
-    if example.kind in (Gaussian, Laplace, MultivariateGaussian, StudentT):
+    if example.kind in (Gaussian, GaussianProcess, Laplace, MultivariateGaussian, StudentT):
         far = np.concatenate([np.full((60, *np.shape(data)[1:]), 1e9), data, np.full((1, *np.shape(data)[1:]), -1e12)])
         beside = example.model().log_density(far)[60:-1]
     else:

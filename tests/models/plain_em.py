@@ -10,7 +10,7 @@ import itertools
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize, root
 from scipy.special import digamma
 
 from mixle_mpi import (
@@ -21,6 +21,7 @@ from mixle_mpi import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianProcess,
     Geometric,
     Laplace,
     LogNormal,
@@ -322,6 +323,66 @@ class PlainVector:
         return [*self.mean, *own]
 
 
+class PlainProcess:
+    """A vector of equal means whose covariance is a sum of kernels; `values` are by names such as rbf_variance."""
+
+    def __init__(self, at, inputs, mean, values):
+        self.at, self.mean, self.values = at, mean, dict(values)
+        self.r = np.abs(np.subtract.outer(inputs, inputs))
+
+    def covariance(self, logs):
+        """That of the logarithms of the values, which may be complex: nothing here takes an absolute value."""
+        value = dict(zip(self.values, np.exp(logs)))
+        k = 0.0
+        for name in self.values:
+            kind = name.removesuffix("_variance")
+            if kind == "white":
+                k = k + value[name] * np.eye(len(self.at))
+            elif kind != name:
+                r = self.r / value[f"{kind}_length_scale"]
+                of = {"rbf": lambda r: np.exp(-r * r / 2), "matern12": lambda r: np.exp(-r),
+                      "matern32": lambda r: (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)}[kind]  # fmt: skip
+                k = k + value[name] * of(r)
+        return k
+
+    def density(self, row):
+        z = np.array([row[i] for i in self.at]) - self.mean
+        k = self.covariance(np.log(list(self.values.values())))
+        return float(-0.5 * (z @ np.linalg.solve(k, z) + np.linalg.slogdet(2 * np.pi * k)[1]))
+
+    clear, add = PlainVector.clear, PlainVector.add
+
+    def maximize(self):
+        total = math.fsum(w for w, _ in self.rows)
+        if total <= 0:
+            return
+        first = self.rows[0][1][0]
+        rows = [(w / total, x - first) for w, x in self.rows]
+        middle = sum(w * x for w, x in rows)
+        scatter = sum(w * np.outer(x - middle, x - middle) for w, x in rows)
+        ones = np.ones(len(self.at))
+
+        def mean(k):
+            return ones @ np.linalg.solve(k, middle) / (ones @ np.linalg.solve(k, ones))
+
+        def expected(logs):
+            k = self.covariance(logs)
+            away = middle - mean(k)
+            return -0.5 * (np.log(np.linalg.det(k)) + np.trace(np.linalg.solve(k, scatter + np.outer(away, away))))
+
+        def slope(logs):  # by complex steps, without a difference
+            return np.array([expected(logs + 1e-30j * e).imag / 1e-30 for e in np.eye(len(logs))])
+
+        start = np.log(list(self.values.values()))
+        near = minimize(lambda x: -expected(x), start, jac=lambda x: -slope(x), method="BFGS").x
+        logs = root(slope, near, tol=1e-15).x
+        self.values = dict(zip(self.values, np.exp(logs)))
+        self.mean = first + mean(self.covariance(logs))
+
+    def parameters(self):
+        return [self.mean, *self.values.values()]
+
+
 class PlainFactors:
     def __init__(self, factors):
         self.factors = factors
@@ -458,6 +519,9 @@ def _plain(node, columns, shared, tied):
     if isinstance(node, MultivariateGaussian):
         group = tied.setdefault(tuple(columns), []) if node.structure == "tied" else None
         return PlainVector(columns, node.mean, node.covariance, node.structure, group)
+    if isinstance(node, GaussianProcess):
+        values = {name: value for name, value in node.values.items() if name != "mean"}
+        return PlainProcess(columns, node.inputs, node.mean, values)
     if isinstance(node, Mixture):
         below: dict = {}
         return PlainMixture(node.weights, [plain(c, columns, shared, below) for c in node.components])

@@ -71,10 +71,11 @@ def test_what_never_forgets_is_composed(shards):
     letters = [list(np.random.default_rng(1).choice(["a", "b"], 240))]
     for x, model in ((data, slow), (letters, blind)):
         alone = optimize(x, model, max_iter=2, tol=None)
-        for found in on_shards(shards, x, model, 2):
+        results = on_shards(shards, x, model, 2)
+        for found in results:
             assert_equal(found, alone, 240)
-            if shards > 2:  # to the end and back, in each of three passes
-                assert found.counts.repaired >= 3 * (240 // shards)
+        for found in results[1:-1]:  # to the end or back in each of three passes; how the outer ones go is rounding
+            assert found.counts.repaired >= 3 * (240 // shards)
 
 
 def test_fewer_steps_than_shards_and_none():

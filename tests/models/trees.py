@@ -12,6 +12,7 @@ from mixle_mpi import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianProcess,
     Geometric,
     Laplace,
     LogNormal,
@@ -93,6 +94,24 @@ def long_table(seed):
 def V(mean, structure="full"):
     covariance = {"diagonal": [2.0, 1.0], "spherical": 1.5}.get(structure, [[2.0, 0.3], [0.3, 1.0]])
     return MultivariateGaussian(2, mean, covariance, structure=structure)
+
+
+TIMES = np.array([0.0, 0.5, 0.8, 1.5, 2.5])
+
+
+def curves(seed):
+    """Rough curves and smooth ones, at five times."""
+    rng = np.random.default_rng(seed)
+    rough, smooth = (v * np.exp(-(np.subtract.outer(TIMES, TIMES) ** 2) / 2 / scale**2) + 0.2 * np.eye(5)
+                     for v, scale in ((1.0, 0.3), (2.0, 1.2)))  # fmt: skip
+    z = rng.normal(size=(N, 5))
+    factors = np.where(rng.random((N, 1, 1)) < 0.5, np.linalg.cholesky(rough), np.linalg.cholesky(smooth) + 0.1)
+    return np.einsum("nij,nj->ni", factors, z)
+
+
+def process(mean, scale, kernel="rbf", **options):
+    text = f"{kernel}(variance=1.2, length_scale={scale}) + white(variance=0.3)"
+    return GaussianProcess(TIMES, text, mean, **options)
 
 
 def holey_rows(*columns, seed=0):
@@ -294,6 +313,25 @@ TREES = {
         Mixture([Composite(Optional(MultivariateGaussian(2, [m, 0.0], [[2.0, 0.3], [0.3, 1.0]])), abc(*p))
                  for m, p in ((0.0, (0.2, 0.3, 0.5)), (4.0, (0.5, 0.3, 0.2)))], weights=HALF),
         [(*v, w) for v, w in zip(holey_rows(*vectors(48).T), words(48))],
+    ),
+    "curves": (Mixture([process(0.3, 0.4), process(0.0, 1.0)], weights=HALF), curves(100)),
+    "curves far from the origin": (Mixture([process(1e6 + 0.3, 0.4), process(1e6, 1.0)], weights=HALF),
+                                   curves(101) + 1e6),
+    "curves beside vectors": (
+        Mixture([process(0.2, 0.6, "matern32"),
+                 MultivariateGaussian(5, [0.5, 0, 0, 0, 0.5], [2.0, 1, 1, 1, 2], structure="diagonal"),
+                 MultivariateGaussian(5, np.zeros(5), 1.5, structure="spherical")], weights=THIRDS),
+        curves(102),
+    ),
+    "optional curves beside a table": (
+        Mixture([Composite(Optional(process(0.0, 0.5)), abc(*p)) for p in ((0.2, 0.3, 0.5), (0.5, 0.3, 0.2))],
+                weights=HALF),
+        [(*v, w) for v, w in zip(holey_rows(*curves(107).T), words(107))],
+    ),
+    "keyed curves": (
+        Mixture([process(0.0, 0.5, key="c"), process(0.3, 1.5), process(0.0, 0.5, key="c")],
+                weights=THIRDS),
+        curves(112),
     ),
     "tight beside wide": (
         # one member in residual form, its neighbours in natural form

@@ -29,7 +29,7 @@ def some_memory(rng: random.Random, model) -> int:
 
 @pytest.mark.parametrize("block", range(10))
 def test_no_grid_axis_or_partition_is_faster_on_equal_devices(block):
-    for seed in range(30 * block, 30 * block + 30):
+    for seed in range(15 * block, 15 * block + 15):
         rng = random.Random(seed)
         model, workers, n = random_tree(rng, 4), rng.randint(1, 6), rng.randint(1, 9)
         memory = None if rng.random() < 0.4 else some_memory(rng, model)

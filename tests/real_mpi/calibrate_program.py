@@ -1,19 +1,23 @@
-"""Ranks that measure themselves, and what rank 0 finds: `mpirun -n N python calibrate_program.py`."""
+"""Ranks that measure themselves, and what rank 0 finds: `mpirun -n N python calibrate_program.py [--quick]`."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import numpy as np
 
 from mixle_mpi import Resources
+from mixle_mpi.execution import calibrate
 from mixle_mpi.execution.calibrate import ROUNDS, observations, partners
 from mixle_mpi.execution.grid import mpi_world
 
 
 def main() -> None:
     world = mpi_world()
+    if "--quick" in sys.argv:
+        calibrate.WINDOW = 1e-4
     plain = Resources.from_mpi()
     began = time.perf_counter()
     first = Resources.from_mpi(calibrate=True)

@@ -1,5 +1,6 @@
-"""Run under mpirun: every tree on the grids of this many ranks, against serial; on more than six, which takes long, the
-models of sequences with their first cut.
+"""Run under mpirun: every tree on the grids of this many ranks, against rank 0 alone; on more than six, which takes
+long, the models of sequences and those of `LARGE` with their first cut. On more than three the cuts are dealt over the
+grids, but for those of `EVERYWHERE`.
 
 Prints a line for each; exit code 1 when one differs.
 """
@@ -13,44 +14,62 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
-from chains import CUTS, TREES
+import bags
+import chains
 from mpi4py import MPI
 from workload import difference, rows, trees
 
 from mixle_mpi import Resources
 from mixle_mpi.execution.em import fit
-from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.grid import all_arrive, serial_grid
 from mixle_mpi.execution.shard import cut_paths
 
 ITERATIONS = 6
+EVERYWHERE = "nested"
+LARGE = ("topics with a prior", "mixes", "topics beside a number", "processes")
+
+
+def dealt(name: str, cuts: list, shapes: list[tuple[int, int]], ranks: int) -> dict[tuple[int, int], list]:
+    """The cuts that are tried on each grid; each cut on one of those that cut at all."""
+    cutting = [shape for shape in shapes if shape[1] > 1]
+    if ranks <= 3 or name == EVERYWHERE:
+        found = dict.fromkeys(cutting, cuts)
+    else:
+        found = {shape: cuts[k % len(cuts) :: len(cutting)] for k, shape in enumerate(cutting)}
+    return {shape: found.get(shape, [None]) for shape in shapes}
 
 
 def main(shapes: list[str], control: bool) -> int:
     comm = MPI.COMM_WORLD
     resources = Resources.from_mpi()
     work = {name: (rows, model, cuts) for name, (model, cuts) in trees().items()}
-    work |= {name: (make, model, CUTS.get(name, [None])) for name, (make, model) in TREES.items()}
+    later = [(name, tree, module.CUTS.get(name, [None])) for module in (chains, bags)
+             for name, tree in module.TREES.items()]  # fmt: skip
+    work |= {name: (*tree, cuts) for name, tree, cuts in later}
     if comm.size > 6:
-        work = {name: (make, model, cuts[:1]) for name, (make, model, cuts) in work.items() if name in TREES}
+        some = {*chains.TREES, *LARGE}
+        work = {name: (make, model, cuts[:1]) for name, (make, model, cuts) in work.items() if name in some}
+    grids = [tuple(map(int, shape.split("x"))) for shape in shapes]
     failures = 0
     for name, (make, model, cuts) in work.items():
         data = make()
-        serial = fit(data, model, serial_grid(), max_iter=ITERATIONS, tol=None)
-        for shape in shapes:
-            d, m = map(int, shape.split("x"))
+        if comm.rank == 0:
+            serial = fit(data, model, serial_grid(), max_iter=ITERATIONS, tol=None)
+        all_arrive(None)  # the others wait without taking a core
+        for (d, m), tried in dealt(name, cuts, grids, comm.size).items():
             if m > 1 and not cut_paths(model):
                 continue
-            for cut in cuts if m > 1 else [None]:
+            for cut in tried:
                 with resources.grid(d, m) as grid:
                     result = fit(data, model, grid, max_iter=ITERATIONS, tol=None, cut=cut,
                                  reduce_statistics=not control)  # fmt: skip
-                levels, parameters = difference(result, serial)
                 digest = hashlib.sha256(result.model.state.theta.tobytes()).hexdigest()
                 same = len(set(comm.allgather((digest, tuple(result.history))))) == 1
-                good = levels < 1e-12 and parameters < 1e-8 and same
-                failures += not good
                 if comm.rank == 0:
-                    print(f"{'same' if good else 'DIFFERENT'} {name!r} {shape} cut={cut!r}: "
+                    levels, parameters = difference(result, serial)
+                    good = levels < 1e-12 and parameters < 1e-8 and same
+                    failures += not good
+                    print(f"{'same' if good else 'DIFFERENT'} {name!r} {d}x{m} cut={cut!r}: "
                           f"log likelihood {levels:.1e}, parameters {parameters:.1e}", flush=True)  # fmt: skip
     return 1 if comm.allreduce(failures) else 0
 

@@ -15,8 +15,8 @@ from mixle_mpi import Categorical, HiddenMarkov, Mixture
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import message_limit, mpi_grid, mpi_world, serial_grid
 
-VALUES = 6_500_000  # float64, some 50 MB
-LEVELS, K, ROWS = 60_000, 100, 3000
+VALUES = 1_000_003  # float64, 8 MB
+LEVELS, K, ROWS = 20_000, 40, 3000
 
 
 def collectives(world) -> dict[str, bool]:

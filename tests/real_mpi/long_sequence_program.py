@@ -22,6 +22,7 @@ from mixle_mpi.execution.grid import MpiGrid, all_arrive, serial_grid
 from mixle_mpi.planning.balance import plan_grid
 
 ITERATIONS = 3
+PLANNED, RUN = 1_000_000, 200_000  # steps: a run needs no more to keep four ranks busy
 
 
 def steps(n: int, places: int, stay: float = 0.95) -> np.ndarray:
@@ -71,12 +72,12 @@ def run(name: str, x: np.ndarray, model: HiddenMarkov, shapes: list[tuple[int, i
 
 def main() -> int:
     warnings.simplefilter("ignore")
-    found = planned(4, 1_000_000, 4)
-    failures = run("1000000 steps, 4 states", steps(1_000_000, 4), HiddenMarkov(Gaussian(), 4),
+    found = planned(4, PLANNED, 4)
+    failures = run(f"{RUN} steps, 4 states", steps(RUN, 4), HiddenMarkov(Gaussian(), 4),
                    [(1, 1), (2, 1), (3, 1), (4, 1)])  # fmt: skip
-    failures += run("2000 steps, 512 states", steps(2000, 40), HiddenMarkov(Gaussian(), 512), [(1, 1), (1, 2), (1, 4)])
+    failures += run("600 steps, 512 states", steps(600, 40), HiddenMarkov(Gaussian(), 512), [(1, 1), (1, 2), (1, 4)])
     if MPI.COMM_WORLD.rank == 0:
-        print(f"planned for one sequence of 1000000 steps on 4 ranks: {found[0]} x {found[1]}")
+        print(f"planned for one sequence of {PLANNED} steps on 4 ranks: {found[0]} x {found[1]}")
     failures += found != (4, 1)
     return 1 if MPI.COMM_WORLD.allreduce(failures) else 0
 

@@ -23,7 +23,7 @@ from mixle_mpi.execution.load import load
 from mixle_mpi.planning.balance import plan_on
 from mixle_mpi.planning.payload import in_run
 
-K, DIM, N, ITERATIONS = 256, 128, 8192, 2
+K, DIM, N, ITERATIONS = 256, 128, 1024, 2
 
 
 def main() -> int:
