@@ -17,6 +17,7 @@ from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.models.mixture import Mixture
+from mixle_mpi.models.topic_model import TopicModel
 from mixle_mpi.models.units import ManyUnits
 
 ROWS = 8
@@ -103,7 +104,9 @@ def one_pass(executor: Executor, every_form: bool) -> None:
 
 
 def small(node: Node) -> Node:
-    """The tree with at most two components in each mixture, one for each kind in a mixture of several."""
+    """The tree with at most two components in each mixture, one for each kind where there are several; two topics."""
+    if isinstance(node, TopicModel):
+        return node.with_fewer(2)
     if not isinstance(node, Mixture):
         return node.structure(small) if isinstance(node, ManyUnits) else node.replace(small)
     kept = copy.copy(node)

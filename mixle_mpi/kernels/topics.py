@@ -19,6 +19,7 @@ from mixle_mpi.kernels.elementary import FAST, exp_nonpositive
 FAINT = 1e-14  # share of a document's words of which a topic with less takes no part in further rounds
 NARROWED = 0.75  # topics are gathered anew when only so many of them are left
 GATHERED = 1 << 17  # values of a document that are gathered at most, a megabyte
+PADDED = 8  # rows of gathered values are filled up with zeros to a multiple of so many, which vectors are
 LEAST_WEIGHT = -100.0  # logarithm below which a topic's weight is not followed
 LEAST_DENSITY = -600.0  # logarithm below which the density of a word in a topic is not followed
 
@@ -167,6 +168,41 @@ def round_of_all(word, number, table, weight, taken, ratios):
     return possible
 
 
+@njit(inline="always")
+def round_of_gathered(near, n, m, number, weight, taken, ratios):
+    """As `round_of_all`, of m topics whose values for the n words were gathered, near[k * n : (k + 1) * n]. Four
+    topics at a time: a word is read once for them."""
+    ratios[:n] = 0.0
+    for k in range(0, m - 3, 4):
+        a, b = near[k * n : (k + 1) * n], near[(k + 1) * n : (k + 2) * n]
+        c, d = near[(k + 2) * n : (k + 3) * n], near[(k + 3) * n : (k + 4) * n]
+        of_a, of_b, of_c, of_d = weight[k], weight[k + 1], weight[k + 2], weight[k + 3]
+        for j in range(n):
+            ratios[j] += of_a * a[j] + of_b * b[j] + of_c * c[j] + of_d * d[j]
+    for k in range(m - m % 4, m):
+        a, of_a = near[k * n : (k + 1) * n], weight[k]
+        for j in range(n):
+            ratios[j] += of_a * a[j]
+    for j in range(n):
+        ratios[j] = number[j] / ratios[j] if ratios[j] > 0.0 else 0.0
+    for k in range(0, m - 3, 4):
+        a, b = near[k * n : (k + 1) * n], near[(k + 1) * n : (k + 2) * n]
+        c, d = near[(k + 2) * n : (k + 3) * n], near[(k + 3) * n : (k + 4) * n]
+        of_a = of_b = of_c = of_d = 0.0
+        for j in range(n):
+            ratio = ratios[j]
+            of_a += ratio * a[j]
+            of_b += ratio * b[j]
+            of_c += ratio * c[j]
+            of_d += ratio * d[j]
+        taken[k], taken[k + 1], taken[k + 2], taken[k + 3] = of_a, of_b, of_c, of_d
+    for k in range(m - m % 4, m):
+        a, of_a = near[k * n : (k + 1) * n], 0.0
+        for j in range(n):
+            of_a += ratios[j] * a[j]
+        taken[k] = of_a
+
+
 @njit(cache=True, fastmath=FAST)
 def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most, gamma, a, topics, held, ratios, logs,
                rounds):  # fmt: skip
@@ -187,12 +223,13 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
     count = table.shape[1]
     prior = alpha.sum()
     weight, taken, own, base, level = np.empty((5, count))
-    near, kept = np.empty(GATHERED), np.empty(count, np.int64)
+    (near, times, shares), kept = np.empty((3, GATHERED)), np.empty(count, np.int64)
     for i in range(len(offsets) - 1):
         first, n = offsets[i], offsets[i + 1] - offsets[i]
         total = prior
         for j in range(first, first + n):
             total += counts[j]
+        width = (n + PADDED - 1) // PADDED * PADDED
         m, gathered, settled, made, possible = count, False, False, 0, True
         for k in range(count):
             own[k], base[k], kept[k] = gamma[i, k], alpha[k], k
@@ -205,18 +242,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
                 for k in range(m):
                     weight[k] = own[k]
             if gathered:  # topics first: a row for each, over the words
-                share[:] = 0.0
-                for k in range(m):
-                    row, scale = near[k * n : (k + 1) * n], weight[k]
-                    for j in range(n):
-                        share[j] += scale * row[j]
-                for j in range(n):
-                    share[j] = number[j] / share[j] if share[j] > 0.0 else 0.0
-                for k in range(m):
-                    row, total_share = near[k * n : (k + 1) * n], 0.0
-                    for j in range(n):
-                        total_share += share[j] * row[j]
-                    taken[k] = total_share
+                round_of_gathered(near, width, m, times, weight, taken, shares)
             else:
                 possible = round_of_all(word, number, table, weight, taken, share) and possible
             made += 1
@@ -232,22 +258,27 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
             if settled or made >= most:
                 break
             settled = change < tolerance * total or not possible
-            if left <= NARROWED * m and left * n <= GATHERED:
+            if left <= NARROWED * m and left * width <= GATHERED:
                 q = 0
                 for k in range(m):
                     if level[k] > FAINT * total:
-                        row = near[q * n : (q + 1) * n]
+                        row = near[q * width : (q + 1) * width]
                         if gathered:
-                            row[:] = near[k * n : (k + 1) * n]
+                            row[:] = near[k * width : (k + 1) * width]
                         else:
                             for j in range(n):
                                 row[j] = table[word[j], kept[k]]
+                            row[n:] = 0.0
                         own[q], base[q] = own[k], base[k]
                         kept[q] = kept[k]
                         q += 1
                     else:
                         gamma[i, kept[k]] = own[k]
+                if not gathered:
+                    times[:n], times[n:width] = number, 0.0
                 m, gathered = q, True
+        if gathered:
+            share[:] = shares[:n]
         log = 0.0 if possible else -np.inf
         for j in range(n):
             if number[j] > 0.0 and possible:

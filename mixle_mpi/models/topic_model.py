@@ -133,6 +133,12 @@ class TopicModel(Bag):
         changed._fitted = values, words
         return changed
 
+    def with_fewer(self, topics: int):
+        """A copy with at most so many topics, to be started anew."""
+        changed = copy.copy(self)
+        changed.num_topics = min(self.num_topics, topics)
+        return changed
+
     def decomposition(self):
         return Decomposition(DecompAxis.TOPIC, self.num_topics, ReductionOp.SUM, child_roles=("topic_*",))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from workload import rows, trees
 
-from mixle_mpi import Gaussian, Mixture, MultivariateGaussian, StudentT
+from mixle_mpi import Gaussian, LatentDirichletAllocation, Mixture, MultivariateGaussian, StudentT
 from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.executor import Executor
@@ -117,3 +119,20 @@ def test_a_rehearsal_changes_nothing():
     rehearse(Executor(loaded.model, loaded.rows, serial_grid(), None), every_form=True)
     for key, value in kept.items():
         np.testing.assert_array_equal(loaded.rows.arrays[key], value)
+
+
+def test_rehearsal_holds_two_topics_only():
+    counts = csr_matrix(np.ones((4, 20_000)))
+    model = LatentDirichletAllocation(100, 20_000, topic_prior=0.1)
+    grid = serial_grid()
+    found = load(counts, model, grid)
+    executor = Executor(found.model, found.rows, grid, None)
+    assert small(found.model).num_topics == 2
+    rehearse(executor, every_form=False)  # kernels are there
+    tracemalloc.start()
+    try:
+        rehearse(executor, every_form=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < executor.theta.nbytes / 2
