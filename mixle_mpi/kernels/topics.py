@@ -258,7 +258,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
             if settled or made >= most:
                 break
             settled = change < tolerance * total or not possible
-            if left <= NARROWED * m and left * width <= GATHERED:
+            if 0 < left <= NARROWED * m and left * width <= GATHERED:
                 q = 0
                 for k in range(m):
                     if level[k] > FAINT * total:
