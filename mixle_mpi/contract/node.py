@@ -123,6 +123,10 @@ class Node:
         """The bank of `nodes` (one for each member of the whole model), holding `members` of them."""
         raise TypeError(f"{type(self).__name__} does not define compile")
 
+    def tied_form(self) -> Hashable:
+        """What nodes of one key have in common besides their class and options."""
+        return ()
+
     def options(self) -> dict[str, Any]:
         """The constructor's keywords that are not parameters and not children, where not the default."""
         return {} if self.key is None else {"key": self.key}

@@ -77,7 +77,8 @@ def mixture_at(executor: Executor, path: str) -> tuple[MixtureBank, int]:
     if bank_at(executor, HiddenMarkovBank, path) is not None:
         raise ModelError(f"at {path!r} is a hidden Markov model, of which --steps and --forecast write the states")
     known = ", ".join(repr(b.path) for b in mixtures) or "none"
-    raise ModelError(f"there is no mixture at {path!r}; mixtures: {known}")
+    topics = ", ".join(repr(b.path) for b in executor.bank.walk() if isinstance(b, TopicBank))
+    raise ModelError(f"there is no mixture at {path!r}; mixtures: {known}{topics and f'; topic models: {topics}'}")
 
 
 def viterbi(model: Node, data, path: str | None = None, **options) -> list[np.ndarray]:

@@ -274,8 +274,9 @@ class Executor:
     def reduce_stats(self) -> None:
         """Sum the statistics over the data axis, those of this shard's own rows and what all need. Collective."""
         self._owners.reduce(self.stats)
-        self._ties.apply(self.stats)
+        self._ties.apply(self.stats, divided=False)
         self._pool()
+        self._ties.apply(self.stats, divided=True)
 
     def _pool(self) -> None:
         """Sum what members estimate together over the members, of all data shards and model shards."""

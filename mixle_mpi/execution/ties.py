@@ -43,10 +43,14 @@ class Ties:
         return {m.name: sum(other.total_rows for other in tie.matrices) // tie.size
                 for tie in self.ties for m in tie.matrices}  # fmt: skip
 
-    def apply(self, stats: np.ndarray) -> None:
-        """Sum the statistics of tied rows, over the model shards too, and give all of them the sum. Collective."""
+    def apply(self, stats: np.ndarray, divided: bool) -> None:
+        """Sum the statistics of tied rows, over the model shards too, and give all of them the sum. Collective.
+
+        Of ties in which some rows' statistics are `divided` over model shards, once these are pooled, or of the others.
+        """
+        ties = [tie for tie in self.ties if any(m.divided for m in tie.matrices) is divided]
         for combine, (ufunc, empty, how) in REDUCE.items():
-            for tie in self.ties:
+            for tie in ties:
                 width = tie.matrices[0].stat_width(combine)
                 if not width:
                     continue
@@ -109,7 +113,7 @@ def find_ties(bank: Bank) -> dict[tuple[str, str], Tie]:
         for below in top.walk():
             # the trials of a binomial are data, not how it is estimated
             options = {k: v for k, v in below.node.options().items() if k != "trials"}
-            kind = type(below.node), options
+            kind = type(below.node), options, below.node.tied_form()
             if kinds.setdefault((top.node.key, below.path.removeprefix(top.path)), kind) != kind:
                 raise ModelError(f"key {top.node.key!r}: the nodes of one key must be of one family and have the same "
                                  "options")  # fmt: skip

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.shard import compile_tree, layout_of
 
 # Bytes of parameters from which, where the model is cut, only the first rank gets all of them: the others could not
 # hold them beside their own
 LARGE_MODEL = 1 << 28
-ROWS_AT_ONCE = 1 << 20  # values of kept rows that are dealt out in one message
+VALUES_AT_ONCE = 1 << 20  # values that are gathered, or dealt out, in one message
 
 
 def is_large(executor: Executor) -> bool:
@@ -42,15 +43,32 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
     for matrix in whole.matrices:
         m = held.get(matrix.name)
         rows = np.empty(0, np.int64) if m is None else m.rows
-        values = np.empty(0) if m is None else layout.param_rows(own, m.name).ravel()
-        receivers = range(axis.size if everyone else 1)
-        sent = [(rows, values) if k in receivers else (rows[:0], values[:0]) for k in range(axis.size)]
-        numbers, parts = axis.alltoall([r for r, _ in sent]), axis.alltoall([v for _, v in sent])
-        if theta is not None:
-            to = whole.param_rows(theta, matrix.name)
-            for k in reversed(range(axis.size)):  # what several hold is taken from model coordinate 0
-                to[numbers[k]] = parts[k].reshape(len(numbers[k]), matrix.param_width)
+        values = np.empty((0, matrix.param_width)) if m is None else layout.param_rows(own, m.name)
+        to = None if theta is None else whole.param_rows(theta, matrix.name)
+        _bring(axis, rows, values, to, everyone)
     return theta
+
+
+def _bring(axis: Axis, rows: np.ndarray, values: np.ndarray, to: np.ndarray | None, everyone: bool) -> None:
+    """Write the values (k, width) that all ranks have of some rows to `to`, on everyone or on the first rank alone, piece
+    by piece. Collective. What several have is taken from the lowest rank, which comes last."""
+    counts = axis.allgather_array(np.array([len(rows)]))[:, 0]
+    step = max(VALUES_AT_ONCE // max(values.shape[1], 1), 1)
+    for k in reversed(range(axis.size)):
+        for at in range(0, int(counts[k]), step):
+            n = min(step, int(counts[k]) - at) if axis.rank == k or everyone else 0
+            own = slice(at, at + n if axis.rank == k else at)
+            number, part = rows[own].copy(), np.ascontiguousarray(values[own]).ravel()
+            if everyone:
+                if axis.rank != k:
+                    number, part = np.empty(n, np.int64), np.empty(n * values.shape[1])
+                axis.bcast(number, k)
+                axis.bcast(part, k)
+            else:
+                number = axis.alltoall([number if r == 0 else number[:0] for r in range(axis.size)])[k]
+                part = axis.alltoall([part if r == 0 else part[:0] for r in range(axis.size)])[k]
+            if to is not None:
+                to[number] = part.reshape(len(number), to.shape[1])
 
 
 def total_rows(executor: Executor) -> int:
@@ -87,7 +105,7 @@ def deal_rows(executor: Executor, whole: Mapping[str, np.ndarray]) -> None:
         if bank.kept_rows is None:
             continue
         total = total_rows(executor)
-        step = max(ROWS_AT_ONCE // max(bank.kept_width, 1), 1)
+        step = max(VALUES_AT_ONCE // max(bank.kept_width, 1), 1)
         for start in range(0, total, step):
             part = np.empty((min(step, total - start), bank.kept_width))
             if world.rank == 0:

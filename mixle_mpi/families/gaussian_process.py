@@ -121,9 +121,12 @@ class GaussianProcess(NumericFamily, GaussianVector):
         mean = self.values["mean"]
         return spec | ({"mean": mean} if parameters and mean is not None else {})
 
-    def signature(self):
+    def tied_form(self):
         inputs = self.dim if self.points is None else (self.points.given.shape, self.points.given.tobytes())
-        return (*super().signature(), inputs, repr(self.structure))
+        return inputs, repr(self.structure)
+
+    def signature(self):
+        return (*super().signature(), *self.tied_form())
 
     def place(self, scope):
         if self.points is None:

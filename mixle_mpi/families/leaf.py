@@ -33,7 +33,7 @@ class LeafBank(Bank):
         super().__init__(nodes, path, members, total_members, exclusive)
         node = self.node
         if node.encoding is None:
-            raise ValueError(f"{path or 'the model'} is not bound to data")
+            raise ValueError(f"{str(path) or 'the model'} is not bound to data")
         self.rows: np.ndarray | None = None
         # the members of one innermost mixture share a row of the shared fields, which every shard holds
         self.groups = self.members // path.innermost

@@ -49,7 +49,7 @@ def exp_digamma(x, least):
     return max(y * exp_nonpositive(max(t, -700.0)), math.exp(least))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def weigh(gamma, which, dirichlet, topics, held, a):
     """Weights a[i] (documents, topics) of the topics that the documents `which` still have: `held` (documents,) of
     them, topics[i] (documents, topics) int32."""
@@ -60,7 +60,7 @@ def weigh(gamma, which, dirichlet, topics, held, a):
             a[i, n] = exp_digamma(value, LEAST_WEIGHT) if dirichlet else value
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def normalise(words, offsets, which, a, topics, held, table, out):
     """Normalisers, of the topics held here, of the words of the documents `which`, one after another in `out`."""
     at = 0
@@ -78,8 +78,8 @@ def normalise(words, offsets, which, a, topics, held, table, out):
             at += 1
 
 
-@njit(cache=True, fastmath=FAST)
-def update(words, counts, offsets, which, normalisers, totals, a, topics, held, alpha, table, gamma, ratios, changes):
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def update(words, counts, offsets, which, normalisers, lengths, a, topics, held, alpha, table, gamma, ratios, changes):
     """The next gamma of the documents `which`, (documents, topics) in and out, and by how much it changed in the topics
     held here, `changes` (which,), 0 for a document of probability zero. `normalisers` are as `normalise` leaves them,
     reduced; `ratios` (steps,) become counts over normalisers. Topics that have next to no words of a document are left
@@ -105,7 +105,7 @@ def update(words, counts, offsets, which, normalisers, totals, a, topics, held, 
         for n in range(m):
             k = left[n]
             new = own[n] * taken[n]
-            more = new > FAINT * totals[i]
+            more = new > FAINT * lengths[i]
             new += alpha[k]
             change += abs(new - gamma[i, k])
             gamma[i, k] = new
@@ -116,7 +116,7 @@ def update(words, counts, offsets, which, normalisers, totals, a, topics, held, 
         changes[number] = change if possible else 0.0
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def spread_logs(counts, offsets, which, ends, normalisers, out):
     """out[i] = the sum over the words of document i of counts times log normaliser, -inf where one is 0, of those of
     the documents `which` that end; `normalisers` are those of `normalise`."""
@@ -203,7 +203,7 @@ def round_of_gathered(near, n, m, number, weight, taken, ratios):
         taken[k] = of_a
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most, gamma, a, topics, held, ratios, logs,
                rounds):  # fmt: skip
     """All rounds of all documents, where this shard has all topics.
@@ -226,9 +226,10 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
     (near, times, shares), kept = np.empty((3, GATHERED)), np.empty(count, np.int64)
     for i in range(len(offsets) - 1):
         first, n = offsets[i], offsets[i + 1] - offsets[i]
-        total = prior
+        length = 0.0
         for j in range(first, first + n):
-            total += counts[j]
+            length += counts[j]
+        total, faint = prior + length, FAINT * length
         width = (n + PADDED - 1) // PADDED * PADDED
         m, gathered, settled, made, possible = count, False, False, 0, True
         for k in range(count):
@@ -250,7 +251,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
             left = 0
             for k in range(m):
                 new = weight[k] * taken[k]
-                left += new > FAINT * total
+                left += new > faint
                 level[k] = new
                 new += base[k]
                 change += abs(new - own[k])
@@ -261,7 +262,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
             if 0 < left <= NARROWED * m and left * width <= GATHERED:
                 q = 0
                 for k in range(m):
-                    if level[k] > FAINT * total:
+                    if level[k] > faint:
                         row = near[q * width : (q + 1) * width]
                         if gathered:
                             row[:] = near[k * width : (k + 1) * width]
@@ -286,13 +287,13 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
         left = 0
         for k in range(m):
             gamma[i, kept[k]] = own[k]
-            if own[k] - base[k] > FAINT * total:
+            if level[k] > faint:
                 a[i, left], topics[i, left] = weight[k], kept[k]
                 left += 1
         held[i], logs[i], rounds[i] = left, log, made
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def add_words(words, offsets, ratios, a, topics, held, weights, sums):
     """sums[w, k] += weights[i] ratios[j] a[k] of the words of all documents; times `table` that is how often a word is
     from a topic. `sums` (words + 1, topics); the others as `all_rounds` leaves them."""
@@ -309,7 +310,7 @@ def add_words(words, offsets, ratios, a, topics, held, weights, sums):
                     row[which[k]] += ratio * own[k]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def document_terms(gamma, a, topics, held, alpha, out):
     """out[i] += the sum over the topics held here of log Gamma(gamma) - log Gamma(alpha) - (gamma - alpha) log a: what
     the mix of a document adds to its bound, but for what all its topics share."""
@@ -321,7 +322,7 @@ def document_terms(gamma, a, topics, held, alpha, out):
         out[i] += total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def add_log_mixes(gamma, totals, weights, out):
     """out[k] += weights[i] (digamma(gamma[i, k]) - digamma(totals[i])): expected logarithms of the mixes."""
     for i in range(len(totals)):
@@ -332,25 +333,41 @@ def add_log_mixes(gamma, totals, weights, out):
             out[k] += weights[i] * (math.log(y) + t - whole)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(inline="always")
+def exp_difference(x, log):
+    """exp(digamma(x) - log), at least exp(LEAST_DENSITY)."""
+    y, t = scaled_digamma(x)
+    return math.exp(max(math.log(y) + t - log, LEAST_DENSITY))
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def fill_expected(concentration, totals, least, table):
-    """table[w, k] = exp(digamma(concentration[k, w]) - digamma(totals[k])), the last row that of a word with
-    concentration `least`; concentration (topics, words)."""
+    """table[w, k] = exp(digamma(concentration[k, w]) - digamma(totals[k])); concentration (topics, words).
+
+    The last row is that of a word with concentration `least` in each topic, without its factor exp(digamma(least)),
+    which may be no number, and is the same for all topics.
+    """
     topics, words = concentration.shape
     for first in range(0, words, 64):  # a block of words stays in the cache while it is turned
         for k in range(topics):
             y, t = scaled_digamma(totals[k])
-            scale = math.exp(-t) / y
-            smallest = exp_digamma(least, LEAST_DENSITY) * scale
+            scale, whole = math.exp(-t) / y, math.log(y) + t
+            dead = whole < LEAST_WEIGHT  # a topic of next to nothing: neither factor need be a number
+            smallest = exp_difference(least, whole) if dead else exp_digamma(least, LEAST_DENSITY) * scale
             for w in range(first, min(first + 64, words)):
                 value = concentration[k, w]
-                table[w, k] = smallest if value == least else exp_digamma(value, LEAST_DENSITY) * scale
+                if value == least:
+                    table[w, k] = smallest
+                elif dead:
+                    table[w, k] = exp_difference(value, whole)
+                else:
+                    table[w, k] = exp_digamma(value, LEAST_DENSITY) * scale
     for k in range(topics):
         y, t = scaled_digamma(totals[k])
-        table[words, k] = exp_digamma(least, LEAST_DENSITY) * math.exp(-t) / y
+        table[words, k] = math.exp(min(-math.log(y) - t, -LEAST_WEIGHT))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def turn(values, table):
     """table[w, k] = values[k, w]; the last row of the table becomes 0."""
     topics, words = values.shape
@@ -361,7 +378,7 @@ def turn(values, table):
     table[words] = 0.0
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def turn_back(sums, table, out):
     """out[k, w] += sums[w, k] table[w, k]."""
     topics, words = out.shape
@@ -371,7 +388,7 @@ def turn_back(sums, table, out):
                 out[k, w] += sums[w, k] * table[w, k]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def topic_terms(concentration, totals, least):
     """Sum over topics and words of log Gamma(c) - log Gamma(least) - (c - least) (digamma(c) - digamma(total)) for
     concentrations c (topics, words): what Dirichlet topics add to the bound, but for what their words share."""
@@ -388,7 +405,7 @@ def topic_terms(concentration, totals, least):
     return found
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def place_seeds(words, counts, offsets, labels, first, weights, sums):
     """sums[w, labels[i] - first] += weights[i] counts[w] of the documents whose label is of a topic held here."""
     for i in range(len(labels)):

@@ -110,7 +110,7 @@ class HiddenMarkovBank(StepsBank):
         shapes = {"initial": (s,), "transition": (s, s)}
         return [Matrix(self._name, self.members, self.total_members, self.exclusive, shapes,
                        {name: (Combine.SUM, shape) for name, shape in shapes.items()},
-                       pooled=len(self.cut) > 0)]  # fmt: skip
+                       pooled=len(self.cut) > 0, divided=len(self.cut) > 0)]  # fmt: skip
 
     def prepare(self, theta, packed):
         super().prepare(theta, packed)

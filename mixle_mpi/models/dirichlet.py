@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LEAST, MOST = 1e-8, 1e8  # concentrations outside of which the likelihood says nothing more
+LEAST, MOST = 1e-8, 1e5  # concentrations outside of which the likelihood says next to nothing more
 STEPS = 200
 PRECISE = 1e-14  # relative change that ends the search
 SURE = 1e-5  # relative step that is taken whatever rounding says of its gain: Newton's method has converged

@@ -67,6 +67,9 @@ def build(spec: Any, where: str = "model") -> Node:
         keys["of"] = build(keys["of"], f"{where}.of")
     if issubclass(kind, Steps):
         _children_of_steps(kind, keys, where)
+    for key, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is inspect.Parameter.empty and key not in keys:
+            raise ModelError(f"{where}: {kind.type_name()} needs the key {key!r}")
     try:
         return kind(**keys)
     except (ModelError, TypeError) as error:  # a TypeError for a text or table where a number belongs

@@ -45,6 +45,8 @@ class TopicBank(StepsBank):
         self.is_cut = np.zeros(self.size, bool)
         self.is_cut[cut] = True
         self.unit_exclusive = (exclusive | self.is_cut)[self.unit_member]
+        if self.node.words.encoding is None:
+            raise ValueError(f"{str(path) or 'the model'} is not bound to data")
         self.words = self.node.words.encoding.words
         self._topics, self._documents = f"{path}#topics", f"{path}#documents"
         self._learns = isinstance(self.node, LatentDirichletAllocation) and self.node.learns_alpha
@@ -62,8 +64,9 @@ class TopicBank(StepsBank):
                         {"words": (len(self.words),)}, {"counts": (Combine.SUM, (len(self.words),))})]  # fmt: skip
         if self.node.dirichlet:
             stats = {"log_mix": (Combine.SUM, (k,)), "weight": one} if self._learns else {}
+            divided = self._learns and len(self.cut) > 0
             found.append(Matrix(self._documents, self.members, self.total_members, self.exclusive, {"alpha": (k,)},
-                                stats, pooled=self._learns and len(self.cut) > 0))  # fmt: skip
+                                stats, pooled=divided, divided=divided))  # fmt: skip
         return found
 
     def _units(self, member: int) -> slice:
@@ -149,7 +152,8 @@ class TopicBank(StepsBank):
 
     def _member(self, m: int) -> OneModel:
         own = slice(int(self.low[m]), int(self.high[m]))
-        return OneModel(self._tables[m], self._alpha[m], own, self.node.dirichlet, self.kept_rows is not None)
+        kept = self.kept_rows is not None
+        return OneModel(self._tables[m], self._alpha[m], own, self.node.prior, self.node.dirichlet, kept)
 
     def accumulate(self, tile: Tile, weights):
         steps = self.steps(tile)

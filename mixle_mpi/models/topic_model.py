@@ -124,7 +124,7 @@ class TopicModel(Bag):
             words = np.arange(values.shape[1])
         else:
             values, words = self._fitted
-        order = np.argsort(-values, axis=1, kind="stable")[:, :n]
+        order = np.argsort(-values, axis=1, kind="stable")[:, : checked_count("top_words", "n", n)]
         return [[self.words.word(int(words[w])) for w in row] for row in order]
 
     def with_topics(self, values: np.ndarray, words: np.ndarray):
@@ -157,6 +157,8 @@ class TopicModel(Bag):
         """The constructor's keywords."""
         spec: dict = {"topics": self.num_topics}
         vocabulary = self.words.vocabulary
+        if vocabulary is None and parameters and self.topic_word is not None:
+            vocabulary = self.words.levels  # of the data of the fit
         if vocabulary is not None:
             spec["vocabulary"] = list(vocabulary) if isinstance(vocabulary, tuple) else vocabulary
         if parameters and self.topic_word is not None and vocabulary is not None:

@@ -77,6 +77,7 @@ class OneModel:
     ----------
     table : (words + 1, own topics), see `kernels.topics`; alpha : (topics,) of all topics
     own : which topics are held here
+    prior : concentration of the words of topics, 0 without a prior
     dirichlet : whether mixes have a Dirichlet prior
     kept : whether documents come with the mixes of their last pass, of which this one makes one round
     """
@@ -84,6 +85,7 @@ class OneModel:
     table: np.ndarray
     alpha: np.ndarray
     own: slice
+    prior: float
     dirichlet: bool
     kept: bool
 
@@ -113,10 +115,15 @@ class OneModel:
 
     def common_terms(self, mixes: Mixes, documents: Documents) -> np.ndarray:
         """What all topics of a document share of its log density (documents,)."""
-        from scipy.special import gammaln
+        from scipy.special import digamma, gammaln
 
         if self.dirichlet:
-            return gammaln(self.alpha.sum()) - gammaln(mixes.totals)
+            out = gammaln(self.alpha.sum()) - gammaln(mixes.totals)
+            absent = np.flatnonzero(documents.words == len(self.table) - 1) if self.prior else []
+            if len(absent):  # of words that never occurred the table leaves out a factor
+                of = np.searchsorted(documents.offsets, absent, side="right") - 1
+                np.add.at(out, of, documents.counts[absent] * digamma(self.prior))
+            return out
         if self.kept:
             return np.zeros(len(mixes.totals))
         n = documents.lengths  # normalisers were those of mixes that add up to the words of the document
@@ -158,7 +165,7 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
         for at, (model, mixes) in enumerate(zip(models, saved)):
             which, (normalisers, change) = active[at], sums[2 * at : 2 * at + 2]
             moved = np.empty(len(which))
-            kernels.update(*documents.arrays, which, normalisers, mixes.totals, *mixes.weights, model.alpha[model.own],
+            kernels.update(*documents.arrays, which, normalisers, documents.lengths, *mixes.weights, model.alpha[model.own],
                            model.table, mixes.gamma, mixes.ratios, moved)  # fmt: skip
             ends = np.full(len(which), made >= most)
             if 1 < made < most:

@@ -25,6 +25,7 @@ from mixle_mpi import (
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.models.dirichlet import asymmetric, objective, symmetric
+from mixle_mpi.models.specification import build, describe
 from mixle_mpi.models.topic_rounds import MOST_ROUNDS, TOLERANCE
 
 D09 = [[0, 0, 1], [], [1, 1, 1]]
@@ -225,6 +226,8 @@ def test_the_printed_value_is_that_of_the_saved_model(tmp_path):
         np.testing.assert_allclose(again.word_probabilities.sum(axis=1), 1.0)
         assert again.num_parameters == result.n_parameters
         np.testing.assert_array_equal(again.posterior(texts), result.model.posterior(texts))
+        rebuilt = build(describe(again))
+        np.testing.assert_allclose(rebuilt.log_density(texts), again.log_density(texts), rtol=1e-12)
 
 
 def test_document_completion_and_coherence_by_hand():
@@ -281,6 +284,32 @@ def test_extremes(alpha, prior):
     for result in run_on_threads(1, 3, lambda g: fit(data, model, g, max_iter=5, tol=None)):
         np.testing.assert_allclose(result.history, alone.history, rtol=1e-12, atol=1e-12 * alone.effective_rows)
     assert np.isfinite(alone.model.log_density(data)).all()
+
+
+@pytest.mark.parametrize("prior", [1e-5, 1e-3, 0.01])
+def test_a_word_that_never_occurred_has_what_the_prior_gives(prior):
+    """However small: exp(digamma(prior)) may be no number. Topics that die are no exception either."""
+    model = optimize([[0, 1], [1]], LatentDirichletAllocation(1, 5, topic_prior=prior), max_iter=3, tol=None).model
+    expected = digamma(prior) - digamma(model.topic_word.sum())
+    np.testing.assert_allclose(model.log_density([[3], [0, 3, 3], []])[[0, 2]], [expected, 0.0], rtol=1e-12)
+    grids = run_on_threads(1, 3, lambda g: fit(D09, LatentDirichletAllocation(7, 3, topic_prior=prior), g, max_iter=4,
+                                               tol=None))  # fmt: skip
+    alone = optimize(D09, LatentDirichletAllocation(7, 3, topic_prior=prior), max_iter=4, tol=None)
+    np.testing.assert_allclose(grids[0].history, alone.history, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("learn", ["symmetric", "asymmetric", "none"])
+def test_keyed_topics_on_every_cut(learn):
+    one = LatentDirichletAllocation(3, VOCABULARY, key="a", learn_alpha=learn, topic_prior=0.1)
+    for model, cuts in ((Mixture([one] * 2), ["component_0", "component_*", ""]),
+                        (Record(a=one, b=one), ["a", "b", ""])):  # fmt: skip
+        rows = documents(40)
+        data = rows if isinstance(model, Mixture) else [{"a": a, "b": b} for a, b in zip(rows, documents(40, 3))]
+        alone = optimize(data, model, max_iter=4, tol=None)
+        for cut in cuts:
+            for shape in ((1, 2), (2, 3)):
+                found = run_on_threads(*shape, lambda g, c=cut: fit(data, model, g, max_iter=4, tol=None, cut=c))[0]
+                np.testing.assert_allclose(found.history, alone.history, rtol=1e-12)
 
 
 def test_mixtures_of_topics_tell_documents_apart():
@@ -385,6 +414,7 @@ def test_fixed_topics_stay():
     (lambda: LatentDirichletAllocation(2, 5).log_density([[0]]), "absent"),
     (lambda: LatentDirichletAllocation(1, 2, topic_word=[[0.5, 0.5]]).sample(3), "cannot be sampled"),
     (lambda: optimize([[]], LatentDirichletAllocation(1, 2)), "nothing to fit"),
+    (lambda: build({"type": "latent_dirichlet_allocation"}), "needs the key 'topics'"),
     (lambda: optimize([1.0], Mixture(Record(x=LatentDirichletAllocation(1, 2)), 2)), "row 0 is 1.0"),
 ])  # fmt: skip
 def test_refusals(make, text):
