@@ -24,8 +24,8 @@ class Matrix:
     `rows` are the whole model's row numbers, ascending; `exclusive` tells which rows no other model
     shard holds. `params` and `stats` map a field's name to the shape of one row's value. `packed` float64 values of
     a row are what kernels read in place of the parameters; 0 where they read these. `pooled` says
-    that the statistics are partial sums over members, to be summed over the model shards as well, and `divided` that they
-    are partial sums over units of each row, which model shards divide; `everywhere`
+    that the statistics are partial sums over members, to be summed over the model shards as well, and `divided` that
+    they are partial sums over units of each row, which model shards divide; `everywhere`
     that all data shards need all rows' statistics, so that none maximises a part only.
     """
 

@@ -218,7 +218,7 @@ def fit_loaded(
         executor.publish()
         executor.start_rows()
         deal_rows(executor, watch.rows)
-    ending = Ending("failed", 0)
+    ending, statistics_bytes = Ending("failed", 0), executor.stats.nbytes
     while state.start < starts:
         judge = Judge(tol, loaded.effective, state.history, state.objective, restarts)
         if resumed is None:
@@ -229,12 +229,14 @@ def fit_loaded(
             executor, state, judge, clock, max_iter=max_iter, impossible=impossible, callback=callback, watch=watch,
             best_theta=best_theta, reduce_statistics=reduce_statistics,
         )  # fmt: skip
-        if ending.status not in ("stopped", "failed") and state.start == starts - 1:
+        last, record = state.start == starts - 1, record_of(state, ending, dead_components(executor))
+        if last:  # what follows is of the size of the whole model, on the first rank
+            executor.release()
+        if ending.status not in ("stopped", "failed") and last:
             watch.save(executor, state.before_last(), best_theta, "ended")
             clock.lap("checkpoint")
-        record = record_of(state, ending, dead_components(executor))
         if is_better(record, state):
-            state.best, best_theta = state.start, executor.theta.copy()
+            state.best, best_theta = state.start, executor.theta if last else executor.theta.copy()
         state.ended.append(record)
         if ending.status == "stopped":
             break
@@ -244,7 +246,6 @@ def fit_loaded(
     best = state.ended[state.best]
     executor.theta[:] = best_theta
     bank = compile_tree(loaded.model, None, True)
-    statistics_bytes = executor.stats.nbytes
     executor.release()
     theta = whole_theta(executor, everyone=not is_large(executor))
     model: Any = None if theta is None else fitted(bank, theta)

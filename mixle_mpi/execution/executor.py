@@ -335,12 +335,14 @@ class Executor:
 
     def given(self) -> bool:
         """Write the parameters that the user gave to `theta`; whether they are all of them."""
-        asked = np.full_like(self.theta, np.nan)
+        asked = self.new  # which no M-step has written yet
+        asked[:] = np.nan
         for bank in self.bank.walk():
             bank.given(self.layout.param_views(asked))
         self._ties.share_given(asked)
         known = ~np.isnan(asked)
-        self.theta[known] = asked[known]
+        np.copyto(self.theta, asked, where=known)
+        asked[:] = 0.0
         return bool(known.all())
 
     def publish(self) -> None:

@@ -29,8 +29,10 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
 
     Of `own`, a vector in the layout of the local tree; by default of the current parameters.
     """
-    own = (executor.theta if own is None else own).copy()
-    executor.complete(own)
+    own = executor.theta if own is None else own
+    if executor.cut is None or executor.grid.data.size > 1:
+        own = own.copy()  # to be returned, or completed
+        executor.complete(own)
     first = executor.grid.world.rank == 0
     if executor.cut is None:
         return own if everyone or first else None
@@ -50,8 +52,10 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
 
 
 def _bring(axis: Axis, rows: np.ndarray, values: np.ndarray, to: np.ndarray | None, everyone: bool) -> None:
-    """Write the values (k, width) that all ranks have of some rows to `to`, on everyone or on the first rank alone, piece
-    by piece. Collective. What several have is taken from the lowest rank, which comes last."""
+    """Write the values (k, width) that all ranks have of some rows to `to`, on everyone or on the first rank alone.
+
+    Collective. They come piece by piece; what several have is taken from the lowest rank, which comes last.
+    """
     counts = axis.allgather_array(np.array([len(rows)]))[:, 0]
     step = max(VALUES_AT_ONCE // max(values.shape[1], 1), 1)
     for k in reversed(range(axis.size)):

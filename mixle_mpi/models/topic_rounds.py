@@ -119,8 +119,8 @@ class OneModel:
 
         if self.dirichlet:
             out = gammaln(self.alpha.sum()) - gammaln(mixes.totals)
-            absent = np.flatnonzero(documents.words == len(self.table) - 1) if self.prior else []
-            if len(absent):  # of words that never occurred the table leaves out a factor
+            absent = np.flatnonzero(documents.words == len(self.table) - 1)
+            if self.prior > 0 and len(absent):  # of words that never occurred the table leaves out a factor
                 of = np.searchsorted(documents.offsets, absent, side="right") - 1
                 np.add.at(out, of, documents.counts[absent] * digamma(self.prior))
             return out
@@ -164,9 +164,9 @@ def side_by_side(documents: Documents, models: list[OneModel], saved: list[Mixes
         made += 1
         for at, (model, mixes) in enumerate(zip(models, saved)):
             which, (normalisers, change) = active[at], sums[2 * at : 2 * at + 2]
-            moved = np.empty(len(which))
-            kernels.update(*documents.arrays, which, normalisers, documents.lengths, *mixes.weights, model.alpha[model.own],
-                           model.table, mixes.gamma, mixes.ratios, moved)  # fmt: skip
+            moved, alpha = np.empty(len(which)), model.alpha[model.own]
+            kernels.update(*documents.arrays, which, normalisers, documents.lengths, *mixes.weights, alpha, model.table,
+                           mixes.gamma, mixes.ratios, moved)  # fmt: skip
             ends = np.full(len(which), made >= most)
             if 1 < made < most:
                 ends |= change < tolerance * mixes.totals[which]

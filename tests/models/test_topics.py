@@ -306,10 +306,10 @@ def test_keyed_topics_on_every_cut(learn):
         rows = documents(40)
         data = rows if isinstance(model, Mixture) else [{"a": a, "b": b} for a, b in zip(rows, documents(40, 3))]
         alone = optimize(data, model, max_iter=4, tol=None)
-        for cut in cuts:
-            for shape in ((1, 2), (2, 3)):
-                found = run_on_threads(*shape, lambda g, c=cut: fit(data, model, g, max_iter=4, tol=None, cut=c))[0]
-                np.testing.assert_allclose(found.history, alone.history, rtol=1e-12)
+        for shape, cut in [(shape, cut) for cut in cuts for shape in ((1, 2), (2, 3))]:
+            options = {"max_iter": 4, "tol": None, "cut": cut}
+            found = run_on_threads(*shape, lambda g, d=data, m=model, o=options: fit(d, m, g, **o))[0]
+            np.testing.assert_allclose(found.history, alone.history, rtol=1e-12)
 
 
 def test_mixtures_of_topics_tell_documents_apart():
