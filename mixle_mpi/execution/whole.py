@@ -44,12 +44,17 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
         rows = np.empty(0, np.int64) if m is None else m.rows
         values = np.empty(0) if m is None else layout.param_rows(own, m.name).ravel()
         receivers = range(axis.size if everyone else 1)
-        sent = [(rows, values) if k in receivers else (rows[:0], values[:0]) for k in range(axis.size)]
-        numbers, parts = axis.alltoall([r for r, _ in sent]), axis.alltoall([v for _, v in sent])
-        if theta is not None:
-            to = whole.param_rows(theta, matrix.name)
-            for k in reversed(range(axis.size)):  # what several hold is taken from model coordinate 0
-                to[numbers[k]] = parts[k].reshape(len(numbers[k]), matrix.param_width)
+        # to the first rank alone one after another, so that it holds what one of them sends beside the whole
+        turns = [range(axis.size)] if everyone else [range(k, k + 1) for k in reversed(range(axis.size))]
+        for turn in turns:
+            to_all = [k in receivers and axis.rank in turn for k in range(axis.size)]
+            numbers = axis.alltoall([rows if now else rows[:0] for now in to_all])
+            parts = axis.alltoall([values if now else values[:0] for now in to_all])
+            if theta is not None:
+                to = whole.param_rows(theta, matrix.name)
+                for k in reversed(turn):  # what several hold is taken from model coordinate 0
+                    to[numbers[k]] = parts[k].reshape(len(numbers[k]), matrix.param_width)
+            del numbers, parts
     return theta
 
 
