@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.shard import compile_tree, layout_of
 
 # Bytes of parameters from which, where the model is cut, only the first rank gets all of them: the others could not
 # hold them beside their own
 LARGE_MODEL = 1 << 28
-ROWS_AT_ONCE = 1 << 20  # values of kept rows that are dealt out in one message
+ROWS_AT_ONCE = 1 << 20  # values that are brought or dealt out in one message, of kept rows or of a large model
 
 
 def is_large(executor: Executor) -> bool:
@@ -28,8 +29,10 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
 
     Of `own`, a vector in the layout of the local tree; by default of the current parameters.
     """
-    own = (executor.theta if own is None else own).copy()
-    executor.complete(own)
+    own = executor.theta if own is None else own
+    if executor.cut is None or executor.grid.data.size > 1:
+        own = own.copy()  # to be returned, or completed
+        executor.complete(own)
     first = executor.grid.world.rank == 0
     if executor.cut is None:
         return own if everyone or first else None
@@ -42,20 +45,28 @@ def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: boo
     for matrix in whole.matrices:
         m = held.get(matrix.name)
         rows = np.empty(0, np.int64) if m is None else m.rows
-        values = np.empty(0) if m is None else layout.param_rows(own, m.name).ravel()
+        values = np.empty((0, 0)) if m is None else layout.param_rows(own, m.name)
         receivers = range(axis.size if everyone else 1)
-        # to the first rank alone one after another, so that it holds what one of them sends beside the whole
-        turns = [range(axis.size)] if everyone else [range(k, k + 1) for k in reversed(range(axis.size))]
-        for turn in turns:
-            to_all = [k in receivers and axis.rank in turn for k in range(axis.size)]
-            numbers = axis.alltoall([rows if now else rows[:0] for now in to_all])
-            parts = axis.alltoall([values if now else values[:0] for now in to_all])
+        for senders, start, stop in turns(axis, len(rows), m.param_width if m else 0, everyone):
+            now = [k in receivers and axis.rank in senders for k in range(axis.size)]
+            some = slice(start, stop)
+            numbers = axis.alltoall([rows[some] if yes else rows[:0] for yes in now])
+            parts = axis.alltoall([values[some].ravel() if yes else values[:0].ravel() for yes in now])
             if theta is not None:
                 to = whole.param_rows(theta, matrix.name)
-                for k in reversed(turn):  # what several hold is taken from model coordinate 0
+                for k in reversed(senders):  # what several hold is taken from model coordinate 0
                     to[numbers[k]] = parts[k].reshape(len(numbers[k]), matrix.param_width)
-            del numbers, parts
     return theta
+
+
+def turns(axis: Axis, rows: int, width: int, everyone: bool) -> list[tuple[range, int, int]]:
+    """Who sends which of its rows together: all at once to `everyone`, but to the first rank alone one rank after
+    another, the last one first, a few rows at a time: it holds little beside the whole. Collective over `axis`."""
+    counts, wide = zip(*axis.allgather((rows, width)))
+    if everyone:
+        return [(range(axis.size), 0, max(counts))]
+    step = max(ROWS_AT_ONCE // max(*wide, 1), 1)
+    return [(range(k, k + 1), at, at + step) for k in reversed(range(axis.size)) for at in range(0, counts[k], step)]
 
 
 def total_rows(executor: Executor) -> int:
