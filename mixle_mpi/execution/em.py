@@ -234,7 +234,8 @@ def fit_loaded(
             clock.lap("checkpoint")
         record = record_of(state, ending, dead_components(executor))
         if is_better(record, state):
-            state.best, best_theta = state.start, executor.theta.copy()
+            last = state.start == starts - 1  # nothing follows that would change them, so no copy is needed
+            state.best, best_theta = state.start, executor.theta if last else executor.theta.copy()
         state.ended.append(record)
         if ending.status == "stopped":
             break
