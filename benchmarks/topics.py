@@ -9,6 +9,11 @@ scikit-learn ends a document when its topics' counts change by 0.001 each on ave
 The documents are simulated, 5000 with 542000 non-zeros to within 1 %: word w of 10000 has the share 1 / (w + 10) of the
 language, by Zipf's law; topics are Dirichlet with 500 times these shares, mixes of documents Dirichlet(0.1), lengths
 Poisson. Probabilistic latent semantic indexing, which has no peer, is timed on the same documents.
+
+Where our time goes, on one core of an AMD EPYC: of 0.19 s of rounds an iteration, 0.07 s are the 7 rounds a document
+with all topics, which read rows of the table from the outer caches at 20 GB/s, and 0.11 s the 54 rounds with the 7
+topics on average that are left and were gathered, in the innermost cache, where arithmetic is the limit; a fifth of
+both is digamma, 12 ns a topic. The M-step, the bound of the topics and the sums over words are 0.04 s.
 """
 
 from __future__ import annotations
