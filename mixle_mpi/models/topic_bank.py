@@ -9,6 +9,7 @@ from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
 from mixle_mpi.contract.random import keyed_uniform
 from mixle_mpi.contract.tile import Tile
+from mixle_mpi.kernels import topic_tables as tables
 from mixle_mpi.kernels import topics as kernels
 from mixle_mpi.models.dirichlet import asymmetric, symmetric
 from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
@@ -89,9 +90,9 @@ class TopicBank(StepsBank):
         for m, table in enumerate(self._tables):
             own = np.ascontiguousarray(values[self._units(m)])
             if self.node.prior > 0:
-                kernels.fill_expected(own, self._totals(own), self.node.prior, table)
+                tables.fill_expected(own, self._totals(own), self.node.prior, table)
             else:
-                kernels.turn(own, table)
+                tables.turn(own, table)
         k = self.node.num_topics
         self._alpha = np.array(theta[self._documents]["alpha"]) if self.node.dirichlet else np.zeros((self.size, k))
 
@@ -186,7 +187,7 @@ class TopicBank(StepsBank):
         self._even[m] += np.bincount(documents.words, documents.counts * np.repeat(weights, lengths) / k,
                                      len(self.words) + 1)  # fmt: skip
         heavier = weights * (self.node.words.encoding.observed / k / np.maximum(lengths, 1))
-        kernels.place_seeds(*documents.arrays, labels, int(self.low[m]), heavier, self._sums[m])
+        tables.place_seeds(*documents.arrays, labels, int(self.low[m]), heavier, self._sums[m])
 
     def finish(self):
         super().finish()
@@ -196,7 +197,7 @@ class TopicBank(StepsBank):
                 out += self._sums[m][:-1].T
                 out += self._even[m, :-1]
             else:
-                kernels.turn_back(self._sums[m], self._tables[m], out)
+                tables.turn_back(self._sums[m], self._tables[m], out)
 
     # -- mixes that are kept with the rows ---------------------------------------------------------
 
@@ -276,7 +277,7 @@ class TopicBank(StepsBank):
         for row in rows:
             own = values[row : row + 1]
             total = self._totals(own)
-            found += kernels.topic_terms(own, total, prior) - gammaln(total[0])
+            found += tables.topic_terms(own, total, prior) - gammaln(total[0])
         return float(found + len(rows) * gammaln(prior * self.node.words.num_words))
 
     def restore(self, member, theta):
@@ -301,7 +302,7 @@ class TopicBank(StepsBank):
         own = self._values[self._units(member)]
         total = self._totals(own)
         table = np.empty((own.shape[1] + 1, own.shape[0]))
-        kernels.turn(own / total[:, None], table)
+        tables.turn(own / total[:, None], table)
         table[-1] = self.node.prior / total
         return table
 
