@@ -259,7 +259,7 @@ def all_rounds(words, counts, offsets, table, alpha, dirichlet, tolerance, most,
         for j in range(n):
             if number[j] > 0.0 and possible:
                 log += number[j] * math.log(number[j] / share[j])
-        left = 0
+        left, m = 0, m if n > 0 else 0
         for k in range(m):
             gamma[i, kept[k]] = own[k]
             if level[k] > faint:

@@ -298,6 +298,16 @@ def test_a_word_that_never_occurred_has_what_the_prior_gives(prior):
     np.testing.assert_allclose(grids[0].history, alone.history, rtol=1e-12, atol=1e-11)
 
 
+def test_an_empty_document_comes_first():
+    """What kernels keep of the document before is nothing to it."""
+    model = LatentDirichletAllocation(3, VOCABULARY, topic_word=topics_like(3))
+    for _ in range(20):
+        model.log_density(documents(5))
+        found = model.log_density([[], [], [1, 2]])
+        assert found[:2].tolist() == [0.0, 0.0] and np.isfinite(found[2])
+        assert (model.posterior([[], [3]])[0] == 1 / 3).all()
+
+
 @pytest.mark.parametrize("learn", ["symmetric", "asymmetric", "none"])
 def test_keyed_topics_on_every_cut(learn):
     one = LatentDirichletAllocation(3, VOCABULARY, key="a", learn_alpha=learn, topic_prior=0.1)
