@@ -10,6 +10,7 @@ from mixle_mpi.families.labelled import at_least_zero
 from mixle_mpi.models.topic_model import TopicModel
 
 LEARN = ("none", "symmetric", "asymmetric")
+SLOWEST = 4.0  # times as many rounds as documents take on average take the slowest of a tile, for whom all wait
 
 
 class LatentDirichletAllocation(TopicModel):
@@ -75,7 +76,8 @@ class LatentDirichletAllocation(TopicModel):
         stats = k + 1 if self.learns_alpha else 0
         return Cost(Work(log=tokens + 2.0), m_step=Work(special=4.0 * k) if self.learns_alpha else Work(), params=k,
                     stats=stats, kernel=k, scratch_member=3.0 * tokens + 4.0, columns={("offset",): 8.0}, unit=unit,
-                    payload=(tokens + 1.0) * rounds + 1.0, messages=rounds + 1.0, pooled=self.learns_alpha)  # fmt: skip
+                    payload=(tokens + 1.0) * rounds + 1.0, messages=SLOWEST * rounds + 1.0,
+                    pooled=self.learns_alpha)  # fmt: skip
 
     def signature(self):
         return (*super().signature(), self.learn_alpha)
