@@ -112,6 +112,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
         return dry_run.dry_run(options, settings, model, world)
 
     from mixle_mpi.execution.clock import Clock
+    from mixle_mpi.models.bag import Bag
     from mixle_mpi.models.sequence import Steps
     from mixle_mpi.report.accounting import account
     from mixle_mpi.report.environment import environment
@@ -140,7 +141,8 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     clock = Clock(began)
     found = environment(world, threads)
     starts = settings["fit"]["starts"], settings["fit"]["seed"]
-    word = "step" if any(isinstance(node, Steps) for node in model.walk()) else "row"
+    kinds = {isinstance(node, Bag) for node in model.walk() if isinstance(node, Steps)}
+    word = "word" if kinds == {True} else "step" if kinds else "row"
     progress = Progress(settings["output"]["every"], *starts, word)
     if first:
         warn_crowded(found)
