@@ -247,7 +247,7 @@ def fit_loaded(
     executor.theta[:] = best_theta
     bank = compile_tree(loaded.model, None, True)
     executor.release()
-    theta = whole_theta(executor, everyone=not is_large(executor))
+    theta = whole_theta(executor, everyone=not is_large(executor.model, executor.cut))
     model: Any = None if theta is None else fitted(bank, theta)
     clock.lap("output")
     clock.settle()
@@ -309,19 +309,23 @@ def fit_on_ranks(
 
 
 def shared(world: Axis, result: Result | None, loaded: Loaded, clock: Clock) -> Result:
-    """The result, on idle ranks as well: there with their own times, and nothing counted. Collective."""
+    """The result, on idle ranks as well: there with their own times, nothing counted, and without a model that is too
+    large for a rank. Collective."""
     fields = on_first(world, lambda: {name: value for name, value in vars(result).items() if name != "model"})
+    model: Any = None
     bank = compile_tree(loaded.model, None, True)
-    theta = np.empty(layout_of(bank).num_params)
-    if result is not None:
-        state = state_of(result.model)
-        if state is not None:
-            theta[:] = state.theta
-    world.bcast(theta)
+    if not is_large(loaded.model, fields["cut"]):
+        theta = np.empty(layout_of(bank).num_params)
+        if result is not None:
+            state = state_of(result.model)
+            if state is not None:
+                theta[:] = state.theta
+        world.bcast(theta)
+        model = fitted(bank, theta)
     if result is not None:
         return result
     own = {"seconds": clock.seconds(), "calls": clock.calls, "counts": Counts(), "payload": clock.payload()}
-    return Result(fitted(bank, theta), **(fields | own | {"statistics_bytes": 0}))
+    return Result(model, **(fields | own | {"statistics_bytes": 0}))
 
 
 def run_settings(seed: int, init: str, starts: int, tol: float | None, max_iter: int) -> dict:

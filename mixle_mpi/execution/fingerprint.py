@@ -66,7 +66,7 @@ def given_digest(estimator: Node) -> str:
         elif isinstance(node, MarkovChain):
             values = list(node.parts)
         elif isinstance(node, TopicModel):
-            values = [node.given_topics, vars(node).get("alpha")]
+            values = [node.given_topics, node.alpha]
         for value in values:
             digest.update(b"none" if value is None else np.asarray(value, dtype=float).tobytes())
     return digest.hexdigest()

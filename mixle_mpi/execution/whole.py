@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mixle_mpi.contract.node import Node
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.shard import compile_tree, layout_of
@@ -16,11 +17,9 @@ LARGE_MODEL = 1 << 28
 VALUES_AT_ONCE = 1 << 20  # values that are gathered, or dealt out, in one message
 
 
-def is_large(executor: Executor) -> bool:
-    """Whether the whole model is more than each rank is asked to hold."""
-    if executor.cut is None:
-        return False
-    return 8 * layout_of(compile_tree(executor.model, None, True)).num_params >= LARGE_MODEL
+def is_large(model: Node, cut: str | None) -> bool:
+    """Whether the whole of a bound model is more than each rank is asked to hold, as it was cut at `cut`."""
+    return cut is not None and 8 * layout_of(compile_tree(model, None, True)).num_params >= LARGE_MODEL
 
 
 def whole_theta(executor: Executor, own: np.ndarray | None = None, everyone: bool = True) -> np.ndarray | None:

@@ -64,10 +64,6 @@ class LatentDirichletAllocation(TopicModel):
                              f"{self.num_topics} topics")  # fmt: skip
         return np.full(self.num_topics, found) if found.ndim == 0 else found
 
-    @property
-    def learns_alpha(self) -> bool:
-        return self.learn_alpha != "none" and not self.fixed
-
     def cost(self, assumed):
         # a document's proportions, by digamma and exponential of each topic in every inner round; cut by topic, a round
         # brings together one normaliser for each token and how far each document still moves, and the end its bound

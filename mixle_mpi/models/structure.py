@@ -22,14 +22,20 @@ def checked_child(where: str, name: str, value) -> Node:
     return value
 
 
-def checked_probabilities(where: str, name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """Probabilities that add up to 1 over the last axis. Raises ModelError."""
+def checked_numbers(where: str, name: str, value, shape: tuple[int, ...]) -> np.ndarray:
+    """A float64 array of a shape. Raises ModelError."""
     try:
-        p = np.array(value, dtype=float)
+        found = np.array(value, dtype=float)
     except (TypeError, ValueError):
         raise ModelError(f"{where}: {name} = {value!r} are not numbers in an array of shape {shape}") from None
-    if p.shape != shape:
-        raise ModelError(f"{where}: {name} of shape {p.shape}, not {shape}")
+    if found.shape != shape:
+        raise ModelError(f"{where}: {name} of shape {found.shape}, not {shape}")
+    return found
+
+
+def checked_probabilities(where: str, name: str, value, shape: tuple[int, ...]) -> np.ndarray:
+    """Probabilities that add up to 1 over the last axis. Raises ModelError."""
+    p = checked_numbers(where, name, value, shape)
     bad = ~((p >= 0).all(axis=-1) & (abs(p.sum(axis=-1) - 1) <= 1e-8))
     if bad.any():
         at = f"[{', '.join(str(i) for i in np.argwhere(bad)[0])}]" if p.ndim > 1 else ""

@@ -12,7 +12,6 @@ from mixle_mpi.contract.tile import Tile
 from mixle_mpi.kernels import topic_tables as tables
 from mixle_mpi.kernels import topics as kernels
 from mixle_mpi.models.dirichlet import asymmetric, symmetric
-from mixle_mpi.models.latent_dirichlet_allocation import LatentDirichletAllocation
 from mixle_mpi.models.sequence import StepsBank, sums_of_sequences
 from mixle_mpi.models.topic_model import TopicModel
 from mixle_mpi.models.topic_rounds import Documents, Mixes, OneModel, Tally, itself, side_by_side
@@ -50,7 +49,7 @@ class TopicBank(StepsBank):
             raise ValueError(f"{str(path) or 'the model'} is not bound to data")
         self.words = self.node.words.encoding.words
         self._topics, self._documents = f"{path}#topics", f"{path}#documents"
-        self._learns = isinstance(self.node, LatentDirichletAllocation) and self.node.learns_alpha
+        self._learns = self.node.learns_alpha
         self._seeding = False
         self._tables: list[np.ndarray] = []
         self._sums: list[np.ndarray] = []
@@ -240,7 +239,7 @@ class TopicBank(StepsBank):
             alpha = theta[self._documents]["alpha"][row]
             weight = float(stats[self._documents]["weight"][row]) if self._learns else 0.0
             if weight > 0:
-                how = symmetric if vars(self.node)["learn_alpha"] == "symmetric" else asymmetric
+                how = symmetric if self.node.learn_alpha == "symmetric" else asymmetric
                 alpha = how(alpha, weight, stats[self._documents]["log_mix"][row])
             new[self._documents]["alpha"][row] = alpha
 
@@ -283,13 +282,13 @@ class TopicBank(StepsBank):
     def restore(self, member, theta):
         changed = self.node.with_topics(theta[self._topics]["words"][self._units(member)], self.words)
         if self.node.dirichlet:
-            vars(changed)["alpha"] = np.array(theta[self._documents]["alpha"][member])
+            changed.alpha = np.array(theta[self._documents]["alpha"][member])
         return changed
 
     def num_free(self, copies=1):
         if self.node.fixed:
             return 0
-        alphas = {"symmetric": 1, "asymmetric": self.node.num_topics}.get(vars(self.node).get("learn_alpha", ""), 0)
+        alphas = {"symmetric": 1, "asymmetric": self.node.num_topics}.get(self.node.learn_alpha, 0)
         each = self.node.num_topics * max(len(self.words) - (0 if self.node.prior else 1), 0) + alphas
         return self.total_members // copies * each
 

@@ -13,7 +13,7 @@ from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.work import Assumed, Cost, Work
 from mixle_mpi.families.bag import Words
 from mixle_mpi.models.bag import Bag
-from mixle_mpi.models.structure import checked_count, checked_probabilities
+from mixle_mpi.models.structure import checked_count, checked_numbers, checked_probabilities
 
 REPR_VALUES = 100  # parameters that are written out where a model is shown in one line
 
@@ -54,7 +54,9 @@ class TopicModel(Bag):
         it is 0, rows are probabilities
     """
 
-    dirichlet: bool  # whether the mixes of documents have a Dirichlet prior
+    dirichlet: bool  # whether the mixes of documents have a Dirichlet prior, of concentrations `alpha`
+    alpha: np.ndarray | None = None
+    learn_alpha: str = "none"
 
     def __init__(self, topics: int, vocabulary, topic_word, prior: float, key: str | None, fixed: bool):
         where = self.type_name()
@@ -75,17 +77,16 @@ class TopicModel(Bag):
         shape = self.num_topics, self.words.num_words
         if not self.prior:
             return checked_probabilities(where, "topic_word", topic_word, shape)
-        try:
-            given = np.array(topic_word, dtype=float)
-        except (TypeError, ValueError):
-            raise ModelError(f"{where}: topic_word are not numbers in an array of shape {shape}") from None
-        if given.shape != shape:
-            raise ModelError(f"{where}: topic_word of shape {given.shape}, not {shape}")
+        given = checked_numbers(where, "topic_word", topic_word, shape)
         if not ((given > 0) & np.isfinite(given)).all():
             at = np.argwhere(~((given > 0) & np.isfinite(given)))[0].tolist()
             raise ModelError(f"{where}: topic_word{at} = {given[tuple(at)]:g}, but with topic_prior > 0 its rows are "
                              "positive concentrations: how many words are of the topic, and the prior")  # fmt: skip
         return given
+
+    @property
+    def learns_alpha(self) -> bool:
+        return self.learn_alpha != "none" and not self.fixed
 
     @property
     def given_topics(self) -> np.ndarray | None:

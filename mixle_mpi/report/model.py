@@ -161,7 +161,7 @@ class _Words:
     def topics(self, node: TopicModel, name: str, indent: str) -> Iterator[str]:
         number = f"{node.num_topics} topic{'s' * (node.num_topics != 1)}"
         yield f"{indent}{name + ': ' if name else ''}{node.type_name().replace('_', ' ')} of {number}"
-        alpha = vars(node).get("alpha")
+        alpha = node.alpha
         weight = np.ones(node.num_topics) if alpha is None else alpha
         order = np.argsort(-weight, kind="stable") if self.by_weight else np.arange(node.num_topics)
         words = node.top_words(self.values)
