@@ -42,7 +42,7 @@ def cases(members: int = 32, rows: int = 2048) -> list[Case]:
     top, whole = np.zeros((1, rows)), np.zeros((1, rows))
     counts, factor, values = np.zeros(members), np.ones((1, rows)), float(members * rows)
     found.append(("exp", "exponentials of a mixture", values,
-                  lambda: normalise.add_exponentials(scores, weights, offsets, top, whole)))  # fmt: skip
+                  lambda: normalise.add_exponentials(scores, weights, offsets, offsets[:-1], top, whole)))  # fmt: skip
     found.append(("flop", "largest score of a mixture (2 flops)", 2 * values,
                   lambda: normalise.raise_maximum(scores, weights, offsets, top)))  # fmt: skip
     found.append(("flop", "responsibilities (2 flops)", 2 * values,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mixle_mpi.contract.cuts import Holders
 from mixle_mpi.contract.decomposition import Partial
 from mixle_mpi.contract.layout import Matrix, Views
 from mixle_mpi.contract.path import Path
@@ -41,7 +42,7 @@ class Bank:
     state_steps : steps times hidden states whose recursions were run here, over all passes
     searches : evaluations of expected log likelihoods of numeric M-steps; `searched`, of how many members, over all of
         them
-    exclusive : (m,) bool, whether no other model shard holds the member
+    holders : which model shards hold each member
     kept_rows : (rows, values) what a fit keeps of the shard's rows from pass to pass; None for most banks. They are
         `kept_columns` of the `kept_width` values that the whole model has of a row
     """
@@ -56,7 +57,7 @@ class Bank:
     searched: int = 0
 
     def __init__(
-        self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, exclusive: np.ndarray
+        self, nodes: list[Node], path: Path, members: np.ndarray, total_members: int, holders: Holders
     ):
         self.nodes = nodes
         self.node = nodes[0]
@@ -64,7 +65,7 @@ class Bank:
         self.path = str(path)
         self.members = members
         self.total_members = total_members
-        self.exclusive = exclusive
+        self.holders = holders
 
     @property
     def size(self) -> int:
@@ -112,8 +113,8 @@ class Bank:
     def finish(self) -> None:
         """End the pass: statistics kept elsewhere are added to the vector."""
 
-    def pool(self, stats: Views, first: bool, own: Rows) -> None:
-        """Add the part of `own` members to shared statistics: of those held here alone, on the `first` shard of all."""
+    def pool(self, stats: Views, own: Rows) -> None:
+        """Add the part of `own` members to shared statistics: of those for which this shard answers."""
 
     def release(self) -> None:
         """Give back what was set up for kernels."""
@@ -140,8 +141,8 @@ class Bank:
     def given(self, theta: Views) -> None:
         """Overwrite in `theta` the parameters that the user gave in the nodes that were compiled."""
 
-    def log_prior(self, theta: Views, first: bool) -> float:
-        """Log prior density of the members held here alone and, on the `first` model shard, of the others.
+    def log_prior(self, theta: Views) -> float:
+        """Log prior density of the members for which this model shard answers.
 
         Parameters that are packed are known to their owners only, and have no prior.
         """

@@ -66,7 +66,8 @@ class Partial:
     many all ranks send: it is resumed with what came, rank by rank. For REPLICATE it is resumed with the values
     of all ranks, (ranks, *shape).
 
-    `axis` is "model" for the ranks of one data shard, "data" for those of one model shard.
+    `axis` is "model" for the ranks of one data shard, of which `group` is the number of those that take part (see
+    `contract.cuts`), "data" for those of one model shard.
     """
 
     reduction: ReductionOp
@@ -75,6 +76,7 @@ class Partial:
     expected: tuple[int, ...] = ()
     whole: int = 0
     axis: str = "model"
+    group: int = 0
 
 
 def decomposition_for(node) -> Decomposition:

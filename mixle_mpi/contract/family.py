@@ -98,10 +98,10 @@ class Family(Node):
     def options(self) -> dict[str, Any]:
         return super().options() | ({"fixed": True} if self.fixed else {})
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
+    def compile(self, nodes, path, members, total, holders, cuts):
         from mixle_mpi.families.leaf import LeafBank
 
-        return LeafBank(nodes, path, members, total, exclusive)
+        return LeafBank(nodes, path, members, total, holders)
 
     def _checked(self, name: str, value: Any):
         """A parameter value given by the user, as a float or float64 array. Raises ModelError."""

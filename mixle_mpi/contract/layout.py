@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mixle_mpi.contract.cuts import Holders
 from mixle_mpi.contract.fields import Combine
 
 Views = dict[str, dict[str, np.ndarray]]
@@ -21,8 +22,8 @@ Views = dict[str, dict[str, np.ndarray]]
 class Matrix:
     """A row for each entity that this shard holds, of `total_rows` in the whole model.
 
-    `rows` are the whole model's row numbers, ascending; `exclusive` tells which rows no other model
-    shard holds. `params` and `stats` map a field's name to the shape of one row's value. `packed` float64 values of
+    `rows` are the whole model's row numbers, ascending; `holders` tells which model shards hold
+    each. `params` and `stats` map a field's name to the shape of one row's value. `packed` float64 values of
     a row are what kernels read in place of the parameters; 0 where they read these. `pooled` says
     that the statistics are partial sums over members, to be summed over the model shards as well, and `divided` that
     they are partial sums over units of each row, which model shards divide; `everywhere`
@@ -32,7 +33,7 @@ class Matrix:
     name: str
     rows: np.ndarray
     total_rows: int
-    exclusive: np.ndarray
+    holders: Holders
     params: dict[str, tuple[int, ...]] = field(default_factory=dict)
     stats: dict[str, tuple[Combine, tuple[int, ...]]] = field(default_factory=dict)
     packed: int = 0

@@ -16,6 +16,7 @@ import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.columns import Encoding, SlotKey
+from mixle_mpi.contract.cuts import Cuts, Holders
 from mixle_mpi.contract.decomposition import Decomposition
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.path import Path
@@ -25,24 +26,6 @@ if TYPE_CHECKING:
     from mixle_mpi.contract.scope import Scope
 
 Bindings = dict[SlotKey, Encoding]
-
-
-class Cuts:
-    """Which units of which members each model shard holds: unit ranges per cut node and member.
-
-    `ranges(path, members, units)` gives for each member the first unit and the unit after the last that
-    this shard holds, two (m,) int64 arrays, and (m,) bool, whether the member is cut at all. `borders(units)` are
-    those of the ranges of a cut node on all shards, of which this is number `shard`. The base class is the uncut tree.
-    """
-
-    shard: int = 0
-
-    def borders(self, units: int) -> tuple[int, ...]:
-        return (0, units)
-
-    def ranges(self, path: Path, members: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        m = len(members)
-        return np.zeros(m, np.int64), np.full(m, units, np.int64), np.zeros(m, bool)
 
 
 @dataclass(frozen=True)
@@ -118,7 +101,7 @@ class Node:
         raise TypeError(f"{type(self).__name__} does not define signature")
 
     def compile(
-        self, nodes: list[Node], path: Path, members: np.ndarray, total: int, exclusive: np.ndarray, cuts: Cuts
+        self, nodes: list[Node], path: Path, members: np.ndarray, total: int, holders: Holders, cuts: Cuts
     ) -> Bank:
         """The bank of `nodes` (one for each member of the whole model), holding `members` of them."""
         raise TypeError(f"{type(self).__name__} does not define compile")

@@ -42,6 +42,28 @@ class Path:
         """How many units of the innermost node of units one bank evaluates; 1 outside of mixtures and the like."""
         return next((len(s.positions) for s in reversed(self.segments) if isinstance(s, UnitLevel)), 1)
 
+    def of(self, member: int) -> str:
+        """The path of one member of a bank."""
+        names = []
+        for segment in reversed(self.segments):
+            if isinstance(segment, UnitLevel):
+                member, at = divmod(member, len(segment.positions))
+                names.append(f"{segment.word}_{segment.positions[at]}")
+            else:
+                names.append(segment)
+        return "/".join(reversed(names))
+
+    def meets(self, pattern: str) -> bool:
+        """Whether a user's path means any of the members of a bank here."""
+        wanted = [s for s in pattern.split("/") if s]
+        if len(wanted) != len(self.segments):
+            return False
+        return all(
+            segment == want if isinstance(segment, str)
+            else want == f"{segment.word}_*" or want in {f"{segment.word}_{k}" for k in segment.positions}
+            for segment, want in zip(self.segments, wanted)
+        )  # fmt: skip
+
     def select(self, pattern: str, members: np.ndarray) -> np.ndarray:
         """Which members (m,) a user's path means: `component_3` one component, `component_*` all of them."""
         wanted = [s for s in pattern.split("/") if s]

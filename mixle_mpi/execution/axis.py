@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,22 @@ class Traffic:
         return Traffic(self.messages - other.messages, self.bytes - other.bytes, self.objects - other.objects)
 
 
+class Pending:
+    """A message that was started; by default one that has arrived already."""
+
+    def __init__(self, result: Any = None):
+        self._result = result
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the result is there, as was last looked."""
+        return True
+
+    def result(self) -> Any:
+        """What the call returns that does not only begin; to be asked for once it has arrived."""
+        return self._result
+
+
 class Axis(ABC):
     """A group of ranks that call the same methods in the same order; every method is collective.
 
@@ -31,14 +48,16 @@ class Axis(ABC):
 
     Attributes
     ----------
-    traffic : what this rank has given to the group so far; a group of one sends nothing
+    traffic : what this rank has given to the group, and to parts of it, so far; a group of one sends nothing
+    overlaps : whether messages that are started arrive while this rank does other things
     """
 
     rank: int = 0
     size: int = 1
+    overlaps: bool = False
 
-    def __init__(self) -> None:
-        self.traffic = Traffic()
+    def __init__(self, traffic: Traffic | None = None) -> None:
+        self.traffic = Traffic() if traffic is None else traffic
 
     def _count(self, nbytes: int, others: bool = False) -> None:
         """Count a call with an array of so many bytes; without a byte of anybody, as in a barrier, it is no message.
@@ -85,6 +104,28 @@ class Axis(ABC):
     def exchange(self, array: np.ndarray, counts: list[int], expected: list[int], whole: int) -> np.ndarray:
         """Of a flat array the next counts[r] values go to rank r; what came, expected[r] values from rank r. `whole`
         is what all ranks send together, known to each."""
+
+    def start_allreduce(self, array: np.ndarray) -> Pending:
+        """Begin `allreduce`; the result is the array, which nobody may touch before."""
+        self.allreduce(array)
+        return Pending(array)
+
+    def start_allgather(self, array: np.ndarray) -> Pending:
+        """Begin `allgather_array`."""
+        return Pending(self.allgather_array(array))
+
+    def start_exchange(self, array: np.ndarray, counts: list[int], expected: list[int], whole: int) -> Pending:
+        """Begin `exchange`."""
+        return Pending(self.exchange(array, counts, expected, whole))
+
+    def wait_any(self, pending: Sequence[Pending]) -> int:
+        """The first of some messages, of this group or of parts of it, that has arrived; waits until one has."""
+        return next(k for k, message in enumerate(pending) if message.arrived)
+
+    def part(self, ranks: tuple[int, ...], copy: int) -> Axis:
+        """The group of some ranks of this one, as one of several `copy`s whose messages do not meet; made once, and
+        freed with this one. Collective over those ranks: they ask for the groups that they share in the same order."""
+        raise TypeError(f"{type(self).__name__} has no parts")
 
     @abstractmethod
     def barrier(self) -> None:
@@ -143,6 +184,9 @@ class Alone(Axis):
 
     def exchange(self, array, counts, expected, whole):
         return checked(array, (counts[0],)).copy()
+
+    def part(self, ranks, copy):
+        return self
 
     def barrier(self):
         pass

@@ -10,7 +10,7 @@ import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.tile import Tile
-from mixle_mpi.execution.executor import Executor, Pass
+from mixle_mpi.execution.executor import Executor
 from mixle_mpi.families.logs import safe_log
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.kernels.recursion import best_paths
@@ -44,22 +44,21 @@ def captured(executor: Executor, bank: Bank, tile: Tile, top: Bank | None = None
     """What a bank leaves of a tile when `top` accumulates, which scored it, by default the root: `Tile.captured`."""
     top = executor.bank if top is None else top
     tile.captured[id(bank)] = None  # the row sets that were scored share this dict
-    executor._drive([top.accumulate(tile, np.ones((top.size, tile.n)))], Pass())
+    executor.drive(top.accumulate(tile, np.ones((top.size, tile.n))))
     return tile.captured.pop(id(bank))
 
 
 def prepared_tiles(executor: Executor) -> Iterator[Tile]:
     """The tiles of an executor, one after another, with kernels set up for its parameters."""
     executor.prepare()
-    for batch in executor.batches():
-        yield from batch
+    yield from executor.tiles()
 
 
 def states_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
     """Posterior probabilities of the states in all steps of a tile (steps, states), given that the sequences are of
     this chain; NaN in sequences of probability zero. Collective over the model axis."""
     executor._begin()
-    executor._drive([bank.score(tile)], Pass())
+    executor.drive(bank.score(tile))
     states = slice(member * bank.node.num_states, (member + 1) * bank.node.num_states)
     found = captured(executor, bank, tile, bank)[1][states].T.copy()
     total = found.sum(axis=1, keepdims=True)
@@ -69,7 +68,7 @@ def states_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Til
 def path_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
     """Most probable states (steps,) int64 of the sequences of a tile; -1 in sequences of probability zero."""
     steps, states = bank.steps(tile), bank.node.num_states
-    (scores,) = executor._drive([bank._emissions(steps)], Pass())
+    scores = executor.finished(bank._emissions(steps))
     found = np.empty(steps.n, np.int64)
     first, then, end = (safe_log(p) for p in (bank.initial[member], bank.transition[member], bank.node.end))
     own = scores[member * states : (member + 1) * states]
@@ -81,7 +80,7 @@ def path_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile)
 def forecasts_of(executor: Executor, bank: HiddenMarkovBank, member: int, tile: Tile) -> np.ndarray:
     """Probabilities of the states of the step after the last (rows, states) of the sequences of a tile, given their
     steps; NaN after sequences of probability zero."""
-    executor._drive([bank.score(tile)], Pass())
+    executor.drive(bank.score(tile))
     chains = tile.saved[id(bank)][0]
     out = np.tile(bank.initial[member], (tile.n, 1))
     out[chains.packing.by_length] = chains.last(member) @ bank.transition[member]

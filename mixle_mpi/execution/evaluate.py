@@ -15,7 +15,7 @@ from mixle_mpi.execution.decode import (
     prepared_tiles,
     states_of,
 )
-from mixle_mpi.execution.executor import Executor, Pass
+from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.fitted import state_of
 from mixle_mpi.execution.grid import Grid, serial_grid
 from mixle_mpi.execution.initialise import level_of
@@ -121,16 +121,13 @@ def scored_tiles(executor: Executor, mixture: tuple[MixtureBank | TopicBank, int
     A row where the mixture is not observed has its weights; a row of probability zero under each of
     its components has NaN. Collective over the model axis.
     """
-    found = Pass()
-    executor.prepare()
-    for batch in executor.batches():
+    for tile in prepared_tiles(executor):
         if mixture is not None:
             executor._begin()
-        scores = [s[0].copy() for s in executor._drive([executor.bank.score(tile) for tile in batch], found)]
-        for tile, score in zip(batch, scores):
-            resp = None if mixture is None else _responsibilities(executor, *mixture, tile, score)
-            score[score < IMPOSSIBLE] = -np.inf  # log 0 of a leaf is stored as -1e300
-            yield tile.start, score, resp
+        score = executor.scores(tile)[0].copy()
+        resp = None if mixture is None else _responsibilities(executor, *mixture, tile, score)
+        score[score < IMPOSSIBLE] = -np.inf  # log 0 of a leaf is stored as -1e300
+        yield tile.start, score, resp
 
 
 def _responsibilities(executor: Executor, bank: MixtureBank | TopicBank, member: int, tile, score) -> np.ndarray:

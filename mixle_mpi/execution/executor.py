@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
-from mixle_mpi.contract.decomposition import Partial
 from mixle_mpi.contract.errors import NumericalError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.tile import Source, Tile
+from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.owners import Owners, shared_slices
-from mixle_mpi.execution.partials import reduce_partials
-from mixle_mpi.execution.shard import PathCuts, compile_tree, layout_of
+from mixle_mpi.execution.pipeline import Job, Pipeline, Steps, Times
+from mixle_mpi.execution.shard import compile_tree, cuts_of, layout_of
 from mixle_mpi.execution.ties import Ties
-from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_borders, tile_widths
+from mixle_mpi.execution.tiles import TILES_IN_FLIGHT, tile_borders, tile_widths
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.models.topic_bank import TopicBank
 
 
 @dataclass
-class Pass:
-    """What one pass over the local rows found, before any reduction.
-
-    `log_likelihood` of the rows that are possible, and the number of the others with the first of them
-    (global row, or a huge number); `seconds` by phase.
-    """
+class Pass(Times):
+    """What one pass over the local rows found, before any reduction: `log_likelihood` of the rows that are possible,
+    and the number of the others with the first of them (global row, or a huge number)."""
 
     log_likelihood: float = 0.0
     impossible: int = 0
     first_impossible: int = np.iinfo(np.int64).max
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(
-        ("score", "accumulate", "model_axis", "data_axis"), 0.0))  # fmt: skip
-
-    @property
-    def waited(self) -> float:
-        """Seconds in reductions."""
-        return self.seconds["model_axis"] + self.seconds["data_axis"]
 
 
 @dataclass
@@ -83,31 +75,35 @@ class Executor:
 
     Parameters
     ----------
-    cut : path of the nodes that are cut over the model shards; None for the whole model on each
+    cut : what is cut over the model shards, see `execution.shard.cuts_of`; None for the whole model on each
     weights : (n,) sample weights of the source's rows
     bounds : borders of the units of each model shard, by default even ones
+    pipelined : whether the next tile is scored while one waits for the other model shards
     """
 
     def __init__(
         self, model: Node, source: Source, grid: Grid, cut: str | None, weights: np.ndarray | None = None,
-        bounds: tuple[int, ...] | None = None,
+        bounds: tuple[int, ...] | None = None, pipelined: bool = True,
     ):  # fmt: skip
         self.model, self.source, self.grid, self.weights = model, source, grid, weights
-        shards, shard = grid.model.size, grid.model.rank
+        shards = grid.model.size
         self.cut = cut if shards > 1 else None
-        cuts = PathCuts(self.cut, shard, shards, bounds) if self.cut is not None else None
-        self.bank = compile_tree(model, cuts, shards == 1)
+        self.cuts = cuts_of(model, self.cut, grid.model.rank, shards, bounds)
+        self.bank = compile_tree(model, self.cuts, shards == 1)
         self.layout = layout_of(self.bank)
         self.theta = np.zeros(self.layout.num_params)
         self.new = np.zeros_like(self.theta)
         self.packed = np.zeros(self.layout.num_packed)
         self.stats = self.layout.empty_stats()
+        self._groups = self._parts(0)
         self._ties = Ties(self.bank, self.layout, grid.model if self.cut is not None else None)
         self._owners = Owners(self.layout, self._ties.names(), grid.data)
-        self._copies = shared_slices(self.layout)
-        self._borders = tile_borders(source, *tile_widths(model, self.cut, shards, bounds))
+        self._copies = shared_slices(self.layout, self._groups)
+        self._borders = tile_borders(source, *tile_widths(self.bank, grid.model))
         self._ones = np.ones((1, max(np.diff(self._borders), default=0)))
-        self._tiles = [Tile(source) for _ in range(TILES_A_MESSAGE if self.cut is not None else 1)]
+        copies = TILES_IN_FLIGHT if self.cut is not None and pipelined and grid.model.overlaps else 1
+        self._tiles = [Tile(source) for _ in range(copies)]
+        self._pipeline = Pipeline([self._parts(copy) for copy in range(copies)], grid.data)
         self.labels: dict[str, dict[int, np.ndarray]] = {}
         self.counts = Counts()
         leaves = [b for b in self.bank.walk() if isinstance(b.node, Family)]
@@ -116,18 +112,41 @@ class Executor:
             self._leaf_units[b.node.sequence] = self._leaf_units.get(b.node.sequence, 0) + b.size
         self._leaf_members = sum(len(self._owners.own[b.path]) for b in leaves if not b.node.fixed)
 
+    def _parts(self, copy: int) -> dict[int, Axis]:
+        """The groups of model shards with which this one shares what it holds, by number, in an order that is the same
+        on all of them. Collective over the model axis."""
+        if self.cut is None:
+            return {}
+        ranks = self.cuts.groups.ranks
+        numbers = sorted(range(len(ranks)), key=lambda number: ranks[number])
+        return {number: self.grid.model.part(ranks[number], copy) for number in numbers}
+
     # -- the pass ----------------------------------------------------------------------------------
 
-    def batches(self) -> Generator[list[Tile], None, None]:
-        """Tiles in row order, several at once where a reduction is shared."""
-        borders, own = self._borders, self.labels.get("", {})
-        for at in range(0, len(borders) - 1, len(self._tiles)):
-            batch = self._tiles[: len(borders) - 1 - at]
-            for k, tile in enumerate(batch):
-                tile.move(borders[at + k], borders[at + k + 1])
-                tile.labels = {owner: labels[tile.start : tile.stop] for owner, labels in own.items()}
-                tile.step_labels = self.labels
-            yield batch
+    def tiles(self) -> Iterator[Tile]:
+        """Tiles in row order, to be done with when as many others were taken as are in flight."""
+        own = self.labels.get("", {})
+        for at, (start, stop) in enumerate(pairwise(self._borders)):
+            tile = self._tiles[at % len(self._tiles)]
+            tile.move(start, stop)
+            tile.labels = {owner: labels[start:stop] for owner, labels in own.items()}
+            tile.step_labels = self.labels
+            yield tile
+
+    def scores(self, tile: Tile) -> np.ndarray:
+        """Log densities (members, n) of a tile under the root. Collective over the model axis."""
+        return self.finished(self.bank.score(tile))
+
+    def finished(self, steps: Steps) -> np.ndarray:
+        """As `drive`, of a generator that returns an array. Collective over the model axis."""
+        found = self.drive(steps)
+        if found is None:
+            raise AssertionError("there are no scores")
+        return found
+
+    def drive(self, steps: Steps) -> np.ndarray | None:
+        """What a generator of a bank returns, its partials reduced one by one. Collective over the model axis."""
+        return self._pipeline.drive(steps)
 
     def row_weights(self, tile: Tile) -> np.ndarray:
         """Sample weights (1, n) of a tile, ones without a weight column; a fresh array."""
@@ -150,18 +169,7 @@ class Executor:
         self.prepare()
         self._begin()
         found.seconds["score"] = working_time() - started
-        self.counts.passes += 1
-        for batch in self.batches():
-            self._count(batch)
-            started = working_time()
-            waited = found.waited
-            scores = self._drive([self.bank.score(tile) for tile in batch], found)
-            weights = [self._weigh(tile, score[0], found) for tile, score in zip(batch, scores)]
-            scored = working_time()
-            found.seconds["score"] += scored - started - (found.waited - waited)
-            waited = found.waited
-            self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], found)
-            found.seconds["accumulate"] += working_time() - scored - (found.waited - waited)
+        self._pass(found)
         started = working_time()
         self.bank.finish()
         self.counts.repaired = sum(bank.repaired for bank in self.bank.walk())
@@ -174,13 +182,28 @@ class Executor:
         found.seconds["accumulate"] += working_time() - started
         return found
 
-    def _count(self, batch: list[Tile]) -> None:
-        rows = [tile.n for tile in batch]
-        self.counts.tiles += len(rows)
-        self.counts.rows += sum(rows)
-        self.counts.tile_rows = max(self.counts.tile_rows, *rows)
+    def _pass(self, found: Pass) -> None:
+        """Score all rows, and accumulate them by their posterior weights."""
+        def accumulated(tile: Tile, score: np.ndarray | None) -> Steps:
+            if score is None:
+                raise AssertionError("there are no scores")
+            yield from self.bank.accumulate(tile, self._weigh(tile, score[0], found))
+            return None
+
+        def jobs() -> Iterator[Job]:
+            for tile in self.tiles():
+                self._count(tile)
+                yield Job(self.bank.score(tile), partial(accumulated, tile))
+
+        self.counts.passes += 1
+        self._pipeline.run(jobs(), found)
+
+    def _count(self, tile: Tile) -> None:
+        self.counts.tiles += 1
+        self.counts.rows += tile.n
+        self.counts.tile_rows = max(self.counts.tile_rows, tile.n)
         for sequence, units in self._leaf_units.items():
-            self.counts.unit_rows += units * sum(tile.steps(sequence).n if sequence else tile.n for tile in batch)
+            self.counts.unit_rows += units * (tile.steps(sequence).n if sequence else tile.n)
 
     def _weigh(self, tile: Tile, score: np.ndarray, found: Pass) -> np.ndarray:
         """The weights (1, n) that go down; impossible rows are counted and get none."""
@@ -202,39 +225,14 @@ class Executor:
         bank's id (n,) int32 unit numbers, -1 for none."""
         self.labels = labels
         self._begin()
-        found = Pass()
-        for batch in self.batches():
-            self._drive([self.bank.accumulate(tile, self.row_weights(tile)) for tile in batch], found)
+        for tile in self.tiles():
+            self.drive(self.bank.accumulate(tile, self.row_weights(tile)))
         self.bank.finish()
         self.labels = {}
 
     def _begin(self) -> None:
         self.layout.clear(self.stats)
         self.bank.begin(self.layout.stat_views(self.stats))
-
-    def _drive(self, runs: list[Generator[Partial, np.ndarray, np.ndarray | None]], found: Pass) -> list:
-        """Run generators side by side; the partials that they yield in one round share a message."""
-        results: list = [None] * len(runs)
-        answers: dict[int, np.ndarray | None] = dict.fromkeys(range(len(runs)))
-        while answers:
-            partials: dict[int, Partial] = {}
-            for k, answer in answers.items():
-                try:
-                    partials[k] = next(runs[k]) if answer is None else runs[k].send(answer)
-                except StopIteration as done:
-                    results[k] = done.value
-            if partials:
-                started = working_time()
-                (axis,) = {p.axis for p in partials.values()}
-                group = self.grid.data if axis == "data" else self.grid.model
-                answers = {}
-                for how in dict.fromkeys(p.reduction for p in partials.values()):
-                    alike = {k: p for k, p in partials.items() if p.reduction is how}
-                    answers |= zip(alike, reduce_partials(list(alike.values()), group))
-                found.seconds[f"{axis}_axis"] += working_time() - started
-            else:
-                answers = {}
-        return results
 
     def search(self) -> int:
         """Passes at the same parameters until every family has what its M-step needs; how many. Collective.
@@ -253,12 +251,7 @@ class Executor:
                 break
             passes += 1
             self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
-            self.counts.passes += 1
-            for batch in self.batches():
-                self._count(batch)
-                scores = self._drive([self.bank.score(tile) for tile in batch], Pass())
-                weights = [self._weigh(tile, score[0], Pass()) for tile, score in zip(batch, scores)]
-                self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], Pass())
+            self._pass(Pass())
             for _, search in searching:
                 self.grid.data.allreduce(search.sums)
             self._ties.add_rows({bank.path: search.sums for bank, search in searching})
@@ -280,18 +273,13 @@ class Executor:
 
     def _pool(self) -> None:
         """Sum what members estimate together over the members, of all data shards and model shards."""
-        stats, first = self.layout.stat_views(self.stats), self.grid.model.rank == 0
+        stats = self.layout.stat_views(self.stats)
         for bank in self.bank.walk():
-            bank.pool(stats, first, self._owners.counted)
-        names = [m.name for m in self.layout.matrices if m.pooled]
-        if names:
-            views = [self.layout.stat_rows(self.stats, name, Combine.SUM) for name in names]
-            flat = np.concatenate([v.ravel() for v in views])
-            self.grid.data.allreduce(flat)
-            if self.cut is not None:
-                self.grid.model.allreduce(flat)
-            for view, part in zip(views, np.split(flat, np.cumsum([v.size for v in views])[:-1])):
-                view[...] = part.reshape(view.shape)
+            bank.pool(stats, self._owners.counted)
+        pooled = [(m, self.layout.stat_rows(self.stats, m.name, Combine.SUM)) for m in self.layout.matrices if m.pooled]
+        _sum_rows(self.grid.data, [(view, np.arange(len(view))) for _, view in pooled])
+        for number, group in self._groups.items():
+            _sum_rows(group, [(view, np.flatnonzero(m.holders.numbers == number)) for m, view in pooled])
 
     def maximize(self) -> NumericalError | None:
         """Write the maximising parameters of own rows to `new`, and to their packed form; the error, if there is
@@ -369,17 +357,17 @@ class Executor:
     def _share(self, theta: np.ndarray) -> None:
         """Give data shards what owners found, and all model shards the same bytes for what several of them hold."""
         self._owners.gather(theta, self.packed)
-        if self.cut is not None:
-            shared = [(v, s) for v, slices in zip((theta, self.packed), self._copies) for s in slices]
+        for group, (params, packed) in zip(self._groups.values(), self._copies):
+            shared = [(theta, s) for s in params] + [(self.packed, s) for s in packed]
             flat = np.concatenate([v[s] for v, s in shared]) if shared else np.empty(0)
-            self.grid.model.bcast(flat)
+            group.bcast(flat)
             for (v, s), part in zip(shared, np.split(flat, np.cumsum([s.stop - s.start for _, s in shared])[:-1])):
                 v[s] = part
 
     def log_prior(self) -> float:
         """Log prior density of what this rank answers for, at the current parameters; of tied nodes it counts once."""
-        theta, first, copies = self.layout.param_views(self.theta), self.grid.model.rank == 0, self._ties.copies()
-        return sum(bank.log_prior(theta, first) / copies.get(bank.path, 1) for bank in self.bank.walk())
+        theta, copies = self.layout.param_views(self.theta), self._ties.copies()
+        return sum(bank.log_prior(theta) / copies.get(bank.path, 1) for bank in self.bank.walk())
 
     def complete(self, theta: np.ndarray) -> None:
         """Give all data shards the parameters that only their owners have. Collective over the data axis."""
@@ -390,3 +378,17 @@ class Executor:
         self.new, self.stats, self.packed = np.empty(0), np.empty(0), np.empty(0)
         for bank in self.bank.walk():
             bank.release()
+
+
+def _sum_rows(group: Axis, views: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Sum some rows of several matrices over a group of ranks, in one message. Collective over the group."""
+    parts = [view[rows] for view, rows in views if view[rows].size]
+    if not parts:
+        return
+    flat = np.concatenate([part.ravel() for part in parts])
+    group.allreduce(flat)
+    at = 0
+    for view, rows in views:
+        part = view[rows]
+        view[rows] = flat[at : at + part.size].reshape(part.shape)
+        at += part.size

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.execution.axis import Alone, Axis, checked
+from mixle_mpi.execution.axis import Alone, Axis, Pending, Traffic, checked
 from mixle_mpi.planning.machine import parse_bytes
 
 MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
@@ -73,14 +73,29 @@ def message_limit() -> int:
     return MESSAGE_LIMIT if not given else parse_bytes(given, "MIXLE_MPI_MESSAGE_LIMIT")
 
 
+class MpiPending(Pending):
+    """A message in parts, of which some may be under way; its buffer is the result."""
+
+    def __init__(self, result: np.ndarray, requests: list):
+        super().__init__(result)
+        self.requests = requests
+
+    @property
+    def arrived(self):
+        return not self.requests
+
+
 class MpiAxis(Axis):
     """A group of MPI ranks."""
 
-    def __init__(self, comm, limit: int | None = None):
-        super().__init__()
+    overlaps = True
+
+    def __init__(self, comm, limit: int | None = None, traffic: Traffic | None = None):
+        super().__init__(traffic)
         self._comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._limit = message_limit() if limit is None else limit
+        self._made: dict[tuple[tuple[int, ...], int], MpiAxis] = {}
 
     def _parts(self, array: np.ndarray):
         flat = array.reshape(-1)
@@ -184,6 +199,43 @@ class MpiAxis(Axis):
             return out
         return np.concatenate(self.alltoall(np.split(array, np.cumsum(counts)[:-1])))
 
+    def start_allreduce(self, array):
+        requests = []
+        for part in self._parts(checked(array)):
+            self._count(part.nbytes)
+            requests.append(self._comm.Iallreduce(_mpi().IN_PLACE, part, op=_mpi().SUM))
+        return MpiPending(array, requests)
+
+    def start_allgather(self, array):
+        # one that is too large is sent at once, which holds up no other: it has many members, so that all take part
+        if array.nbytes * self.size > self._limit:
+            return super().start_allgather(array)
+        self._count(checked(array).nbytes)
+        out = np.empty((self.size, *array.shape), array.dtype)
+        return MpiPending(out, [self._comm.Iallgather(array, out)])
+
+    def start_exchange(self, array, counts, expected, whole):
+        if whole * array.itemsize > self._limit:
+            return super().start_exchange(array, counts, expected, whole)
+        self._count(checked(array, (sum(counts),)).nbytes, True)
+        out = np.empty(sum(expected), array.dtype)
+        return MpiPending(out, [self._comm.Ialltoallv([array, counts], [out, expected])])
+
+    def wait_any(self, pending):
+        while not any(message.arrived for message in pending):
+            under_way = [(message, request) for message in pending for request in message.requests]
+            message, request = under_way[_mpi().Request.Waitany([request for _, request in under_way])]
+            message.requests.remove(request)
+        return super().wait_any(pending)
+
+    def part(self, ranks, copy):
+        if (ranks, copy) not in self._made:
+            group = self._comm.Get_group().Incl(ranks)
+            comm = self._comm.Create_group(group)
+            group.Free()
+            self._made[ranks, copy] = MpiAxis(comm, self._limit, self.traffic)
+        return self._made[ranks, copy]
+
     def barrier(self):
         self._comm.Barrier()
 
@@ -194,6 +246,9 @@ class MpiAxis(Axis):
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
 
     def free(self) -> None:
+        for part in self._made.values():
+            part.free()
+        self._made.clear()
         self._comm.Free()
 
 

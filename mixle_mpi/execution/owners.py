@@ -118,15 +118,19 @@ def _place(vectors: list[np.ndarray], lists: list[list[slice]], flat: np.ndarray
             at += s.stop - s.start
 
 
-def shared_slices(layout: Layout) -> tuple[list[slice], list[slice]]:
-    """Where rows that other model shards hold as well lie in the parameters and in the packed rows: of a matrix
-    with packed rows in these only."""
-    params: list[slice] = []
-    packed: list[slice] = []
-    for m in layout.matrices:
-        for a, b in _runs(np.flatnonzero(~m.exclusive)):
-            (packed if m.packed else params).append((layout.packed_slice if m.packed else layout.param_slice)(m, a, b))
-    return params, packed
+def shared_slices(layout: Layout, groups: Iterable[int]) -> list[tuple[list[slice], list[slice]]]:
+    """For each group of model shards, where rows that they hold in common lie in the parameters and in the packed
+    rows: of a matrix with packed rows in these only."""
+    found = []
+    for number in groups:
+        params: list[slice] = []
+        packed: list[slice] = []
+        for m in layout.matrices:
+            for a, b in _runs(np.flatnonzero(m.holders.numbers == number)):
+                where = (layout.packed_slice if m.packed else layout.param_slice)(m, a, b)
+                (packed if m.packed else params).extend(_some(where))
+        found.append((params, packed))
+    return found
 
 
 def _runs(rows: np.ndarray) -> list[tuple[int, int]]:

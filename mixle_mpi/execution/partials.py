@@ -1,49 +1,49 @@
-"""What crosses an axis while tiles are scored: partial values of several tiles in one message."""
+"""What crosses the model axis while a tile is scored: a partial value is sent, and made whole."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
-from mixle_mpi.execution.axis import Axis
+from mixle_mpi.execution.axis import Axis, Pending
 from mixle_mpi.kernels.normalise import fold
 
+Whole = Callable[[np.ndarray], np.ndarray]
 
-def reduce_partials(partials: list[Partial], axis: Axis) -> list[np.ndarray]:
-    """The reduced values of partials that all ranks of an axis have, in the same order. Collective.
 
-    One message for all. LOGSUMEXP folds (maximum, scaled sum) pairs in rank order, so that every rank
-    gets the same bits.
+def start_partial(partial: Partial, axis: Axis) -> tuple[Pending, Whole]:
+    """Begin to reduce a partial that all ranks of an axis have, in the same order; and what makes the reduced value of
+    the message's result. Collective.
+
+    LOGSUMEXP folds (maximum, scaled sum) pairs in rank order, so that every rank gets the same bits.
     """
-    how = partials[0].reduction
-    if how is ReductionOp.GATHER:
-        return exchange_partials(partials, axis)
-    if how is ReductionOp.REPLICATE:
-        return [axis.allgather_array(p.values) for p in partials]
-    shapes = [p.values.shape for p in partials]
-    flat = np.concatenate([p.values.reshape(2, -1) if how is ReductionOp.LOGSUMEXP else p.values.reshape(1, -1)
-                           for p in partials], axis=1)  # fmt: skip
+    how, values = partial.reduction, partial.values
     if how is ReductionOp.SUM:
-        axis.allreduce(flat)
-    elif how is ReductionOp.LOGSUMEXP:
-        fold(axis.allgather_array(flat), flat)
-    else:
-        raise ValueError(f"no reduction is known for {how}")
-    sizes = np.cumsum([p.values.size // len(flat) for p in partials])[:-1]
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, sizes, axis=1), shapes)]
+        return axis.start_allreduce(values), _itself
+    if how is ReductionOp.LOGSUMEXP:
+        return axis.start_allgather(values), _folded
+    if how is ReductionOp.REPLICATE:
+        return axis.start_allgather(values), _itself
+    if how is ReductionOp.GATHER:
+        return axis.start_exchange(values, list(partial.counts), list(partial.expected), partial.whole), _itself
+    raise ValueError(f"no reduction is known for {how}")
 
 
-def exchange_partials(partials: list[Partial], axis: Axis) -> list[np.ndarray]:
-    """What came for each of several GATHER partials, rank by rank, in one message for all. Collective."""
-    sent = [np.split(p.values, np.cumsum(p.counts)[:-1]) for p in partials]
-    counts = [sum(p.counts[rank] for p in partials) for rank in range(axis.size)]
-    expected = [sum(p.expected[rank] for p in partials) for rank in range(axis.size)]
-    flat = np.concatenate([parts[rank] for rank in range(axis.size) for parts in sent])
-    came = axis.exchange(flat, counts, expected, sum(p.whole for p in partials))
-    found: list[list[np.ndarray]] = [[] for _ in partials]
-    at = 0
-    for rank in range(axis.size):
-        for own, p in zip(found, partials):
-            own.append(came[at : at + p.expected[rank]])
-            at += p.expected[rank]
-    return [np.concatenate(parts) for parts in found]
+def reduce_partial(partial: Partial, axis: Axis) -> np.ndarray:
+    """The reduced value of a partial. Collective."""
+    message, whole = start_partial(partial, axis)
+    axis.wait_any([message])
+    return whole(message.result())
+
+
+def _itself(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+def _folded(pairs: np.ndarray) -> np.ndarray:
+    """Of pairs (ranks, 2, members, n) the log-sum-exp as a pair (2, members, n)."""
+    out = np.empty(pairs.shape[1:])
+    fold(pairs.reshape(len(pairs), 2, -1), out.reshape(2, -1))
+    return out

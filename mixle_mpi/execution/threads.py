@@ -8,39 +8,138 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.execution.axis import Axis, checked
+from mixle_mpi.execution.axis import Axis, Pending, Traffic, checked
 from mixle_mpi.execution.grid import Grid, check_shape
 
 PATIENCE = 120.0  # seconds that a thread waits for the others before the group is broken
 
 
-class _Meeting:
-    """Where the threads of one group leave their values and pick up those of the others."""
+class _Place:
+    """Where all threads of a grid wait: one condition, so that a thread can wait for any of several messages."""
 
-    def __init__(self, size: int, barrier_of: list[threading.Barrier]):
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.broken = False
+
+    def abort(self) -> None:
+        """End all waits."""
+        with self.condition:
+            self.broken = True
+            self.condition.notify_all()
+
+
+class _Round(Pending):
+    """The values that the threads of a group leave in one call."""
+
+    def __init__(self, size: int):
+        super().__init__()
         self.values: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=PATIENCE)
-        barrier_of.append(self.barrier)
+        self.left = 0
+
+    @property
+    def arrived(self):
+        return self.left == len(self.values)
+
+
+class _Reading(Pending):
+    """A call of one thread: its result is made of the values of all."""
+
+    def __init__(self, meeting: _Round, make: Callable[[list], Any]):
+        super().__init__()
+        self._round, self._make = meeting, make
+
+    @property
+    def arrived(self):
+        return self._round.arrived
+
+    def result(self):
+        return self._make(self._round.values)
+
+
+class _Meeting:
+    """Where the threads of one group leave their values and pick up those of the others, call by call."""
+
+    def __init__(self, ranks: tuple[int, ...], place: _Place):
+        self.ranks, self.place = ranks, place
+        self.rounds: dict[int, _Round] = {}
+        self.parts: dict[tuple[tuple[int, ...], int], _Meeting] = {}
+
+    def leave(self, rank: int, call: int, value: Any) -> _Round:
+        """Leave a value for the group's call of that number."""
+        with self.place.condition:
+            found = self.rounds.setdefault(call, _Round(len(self.ranks)))
+            found.values[rank] = value
+            found.left += 1
+            if found.arrived:
+                del self.rounds[call]
+                self.place.condition.notify_all()
+            return found
+
+    def part(self, ranks: tuple[int, ...], copy: int) -> _Meeting:
+        with self.place.condition:
+            return self.parts.setdefault((ranks, copy), _Meeting(ranks, self.place))
 
 
 class ThreadAxis(Axis):
     """A group of threads."""
 
-    def __init__(self, rank: int, meeting: _Meeting):
-        super().__init__()
-        self.rank, self.size = rank, len(meeting.values)
-        self._meeting = meeting
+    overlaps = True
+
+    def __init__(self, rank: int, meeting: _Meeting, traffic: Traffic | None = None):
+        super().__init__(traffic)
+        self.rank, self.size = rank, len(meeting.ranks)
+        self._meeting, self._calls = meeting, 0
+        self._made: dict[tuple[tuple[int, ...], int], ThreadAxis] = {}
 
     def allgather(self, value):
         self._count_object()
         return self._exchange(value)
 
     def _exchange(self, value) -> list:
-        self._meeting.values[self.rank] = value
-        self._meeting.barrier.wait()
-        values = list(self._meeting.values)
-        self._meeting.barrier.wait()
-        return values
+        return self._wait(self._start(value, list))
+
+    def _start(self, value, make: Callable[[list], Any]) -> _Reading:
+        self._calls += 1
+        return _Reading(self._meeting.leave(self.rank, self._calls, value), make)
+
+    def _wait(self, pending: Pending):
+        self.wait_any([pending])
+        return pending.result()
+
+    def wait_any(self, pending):
+        place = self._meeting.place
+        with place.condition:
+            came = place.condition.wait_for(lambda: place.broken or any(p.arrived for p in pending), PATIENCE)
+            if not came:
+                place.broken = True
+                place.condition.notify_all()
+            if place.broken:
+                raise threading.BrokenBarrierError
+        return super().wait_any(pending)
+
+    def start_allreduce(self, array):
+        self._count(checked(array).nbytes)
+
+        def total(parts: list) -> np.ndarray:
+            array[...] = np.add.reduce([checked(part, array.shape) for part in parts])
+            return array
+
+        return self._start(array.copy(), total)
+
+    def start_allgather(self, array):
+        self._count(checked(array).nbytes)
+        return self._start(array.copy(), lambda parts: np.stack([checked(part, array.shape) for part in parts]))
+
+    def start_exchange(self, array, counts, expected, whole):
+        self._count(checked(array, (sum(counts),)).nbytes, True)
+        return self._start((array.copy(), counts), lambda everyone: np.concatenate(
+            [np.split(theirs, np.cumsum(sizes)[:-1])[self.rank] for theirs, sizes in everyone]))  # fmt: skip
+
+    def part(self, ranks, copy):
+        if (ranks, copy) not in self._made:
+            meeting = self._meeting.part(ranks, copy)
+            self._made[ranks, copy] = ThreadAxis(ranks.index(self.rank), meeting, self.traffic)
+        return self._made[ranks, copy]
 
     def allreduce(self, array, how="sum"):
         self._count(checked(array).nbytes)
@@ -50,9 +149,7 @@ class ThreadAxis(Axis):
         array[...] = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how].reduce(parts)
 
     def allgather_array(self, array):
-        self._count(checked(array).nbytes)
-        parts = self._exchange(array.copy())
-        return np.stack([checked(part, array.shape) for part in parts])
+        return self._wait(self.start_allgather(array))
 
     def reduce_scatter(self, array, counts):
         self._count(checked(array, (sum(counts),)).nbytes)
@@ -73,9 +170,7 @@ class ThreadAxis(Axis):
         return [theirs[self.rank] for theirs in everyone]
 
     def exchange(self, array, counts, expected, whole):
-        self._count(checked(array, (sum(counts),)).nbytes, True)
-        everyone = self._exchange((array.copy(), counts))
-        return np.concatenate([np.split(theirs, np.cumsum(sizes)[:-1])[self.rank] for theirs, sizes in everyone])
+        return self._wait(self.start_exchange(array, counts, expected, whole))
 
     def barrier(self):
         self._exchange(None)
@@ -87,11 +182,11 @@ def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) 
     An exception on one rank breaks the group: all ranks end, and it is raised here.
     """
     check_shape(shards, model_shards, shards * model_shards)
-    barriers: list[threading.Barrier] = []
-    world = _Meeting(shards * model_shards, barriers)
-    data = [_Meeting(shards, barriers) for _ in range(model_shards)]
-    model = [_Meeting(model_shards, barriers) for _ in range(shards)]
-    results: list[Any] = [None] * (shards * model_shards)
+    place, everyone = _Place(), shards * model_shards
+    world = _Meeting(tuple(range(everyone)), place)
+    data = [_Meeting(tuple(range(shards)), place) for _ in range(model_shards)]
+    model = [_Meeting(tuple(range(model_shards)), place) for _ in range(shards)]
+    results: list[Any] = [None] * everyone
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
@@ -102,8 +197,7 @@ def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) 
             pass  # another rank failed first; its error is raised below
         except BaseException as error:
             errors.append(error)
-            for barrier in barriers:
-                barrier.abort()
+            place.abort()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(results))]
     for thread in threads:
@@ -112,6 +206,6 @@ def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) 
         thread.join()
     if errors:
         raise errors[0]
-    if world.barrier.broken or any(meeting.barrier.broken for meeting in (*data, *model)):
+    if place.broken:
         raise TimeoutError(f"a thread waited {PATIENCE} s for others that did not come to the same call")
     return results

@@ -31,7 +31,6 @@ class Ties:
 
     def __init__(self, bank: Bank, layout: Layout, model: Axis | None):
         self.layout, self.model = layout, model
-        self.first = model is None or model.rank == 0
         self.ties = list(find_ties(bank).values())
 
     def names(self) -> set[str]:
@@ -56,7 +55,7 @@ class Ties:
                     continue
                 total = np.full((tie.size, width), empty)
                 for m, index in zip(tie.matrices, tie.index):
-                    counted = np.flatnonzero(m.exclusive | self.first)
+                    counted = np.flatnonzero(m.holders.answers)
                     ufunc.at(total, index[counted], self.layout.stat_rows(stats, m.name, combine)[counted])
                 if self.model is not None:
                     self.model.allreduce(total, how)
@@ -70,7 +69,7 @@ class Ties:
             if own:
                 total = np.zeros((tie.size, own[0][0].shape[1]))
                 for rows, m, index in own:
-                    counted = np.flatnonzero(m.exclusive | self.first)
+                    counted = np.flatnonzero(m.holders.answers)
                     np.add.at(total, index[counted], rows[counted])
                 if self.model is not None:
                     self.model.allreduce(total)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from mixle_mpi.contract.node import Node
+from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.tile import Source
-from mixle_mpi.execution.shard import PathCuts, compile_tree
+from mixle_mpi.execution.axis import Axis
 
 TILE_VALUES = 1 << 18  # float64 values of scratch in a tile, two megabytes
 TILE_ROWS = 128, 16384  # least and most: fewer are slower, as every tile takes some tens of microseconds
-TILES_A_MESSAGE = 2  # tiles scored together when a reduction has to wait for other ranks
+TILES_IN_FLIGHT = 2  # of which one is scored while the other waits for a reduction
 
 
-def tile_widths(model: Node, cut: str | None, model_shards: int, bounds: tuple[int, ...] | None = None):
-    """Values of scratch for a row, and for a step, of the widest of the model shards: all have the same tiles."""
-    widths = []
-    looked_at = {0, model_shards // 2, model_shards - 1}
-    if bounds is not None:
-        looked_at.add(int(np.argmax(np.diff(bounds))))
-    for shard in sorted(looked_at):
-        cuts = PathCuts(cut, shard, model_shards, bounds) if cut is not None and model_shards > 1 else None
-        widths.append(compile_tree(model, cuts, True).widths())
-    return max(row for row, _ in widths), max(step for _, step in widths)
+def tile_widths(bank: Bank, model: Axis) -> tuple[int, int]:
+    """Values of scratch for a row, and for a step, of the widest of the model shards: all have the same tiles.
+    Collective over the model axis."""
+    widths = np.array(bank.widths())
+    model.allreduce(widths, "max")
+    return int(widths[0]), int(widths[1])
 
 
 def tile_rows(width: int) -> int:

@@ -13,7 +13,7 @@ from mixle_mpi.data.encode import EncodedRows, EncodedSteps
 from mixle_mpi.data.ragged import step_numbers
 from mixle_mpi.execution.decode import bank_at, prepared_tiles
 from mixle_mpi.execution.evaluate import executor_for
-from mixle_mpi.execution.executor import Executor, Pass
+from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.models.topic_bank import TopicBank
 
@@ -89,7 +89,7 @@ def completed(executor: Executor, topics: tuple[TopicBank, int], seed: int):
     executor.prepare()
     probabilities = bank.probabilities(member)
     for tile in prepared_tiles(executor):
-        executor._drive([bank.score(tile)], Pass())
+        executor.drive(bank.score(tile))
         mixes = bank.expected(tile, member)
         here = bank.steps(tile)
         own = held[steps.offsets[tile.start] : steps.offsets[tile.stop]]

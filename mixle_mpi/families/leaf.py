@@ -29,12 +29,13 @@ class LeafBank(Bank):
 
     node: Family
 
-    def __init__(self, nodes, path, members, total_members, exclusive):
-        super().__init__(nodes, path, members, total_members, exclusive)
+    def __init__(self, nodes, path, members, total_members, holders):
+        super().__init__(nodes, path, members, total_members, holders)
         node = self.node
         if node.encoding is None:
             raise ValueError(f"{str(path) or 'the model'} is not bound to data")
         self.rows: np.ndarray | None = None
+        self.counted: np.ndarray | None = None
         # the members of one innermost mixture share a row of the shared fields, which every shard holds
         self.groups = self.members // path.innermost
         self._total_groups = total_members // path.innermost
@@ -70,13 +71,13 @@ class LeafBank(Bank):
 
     def matrices(self) -> list[Matrix]:
         node, own = self.node, None
-        own = Matrix(self.path, self.members, self.total_members, self.exclusive,
+        own = Matrix(self.path, self.members, self.total_members, self.holders,
                      node.param_shapes(False), node.stat_shapes(False), node.packed_width,
                      everywhere=node.searches)  # fmt: skip
         if not (node.param_shapes(True) or node.stat_shapes(True)):
             return [own]
         return [own, Matrix(self._shared_name, np.arange(self._total_groups), self._total_groups,
-                            np.zeros(self._total_groups, bool), node.param_shapes(True), node.stat_shapes(True),
+                            self.holders.everyone(self._total_groups), node.param_shapes(True), node.stat_shapes(True),
                             pooled=True)]  # fmt: skip
 
     def _fields(self, views: Views, rows: np.ndarray | None = None) -> Theta:
@@ -349,11 +350,11 @@ class LeafBank(Bank):
                 for member in members:
                     self._start(new, stats, np.array([member]))
 
-    def pool(self, stats: Views, first: bool, own: Rows) -> None:
+    def pool(self, stats: Views, own: Rows) -> None:
         shared = stats.get(self._shared_name, {})
         if shared:
             rows = own[self.path]
-            counted = rows[self.exclusive[rows] | first]
+            counted = rows[self.holders[rows].answers]
             for name, value in self.node.pooled({name: v[counted] for name, v in stats[self.path].items()}).items():
                 np.add.at(shared[name], self.groups[counted], value)
 
@@ -382,9 +383,8 @@ class LeafBank(Bank):
                     raise ModelError(f"{self.path}: components that share one {name} were given different ones")
                 row[...] = value
 
-    def log_prior(self, theta: Views, first: bool) -> float:
-        counted = self.exclusive | first
-        return float(np.sum(np.where(counted, self.node.log_prior(self._fields(theta)), 0.0)))
+    def log_prior(self, theta: Views) -> float:
+        return float(np.sum(np.where(self.holders.answers, self.node.log_prior(self._fields(theta)), 0.0)))
 
     def restore(self, member: int, theta: Views) -> Family:
         values = self._fields(theta)

@@ -19,11 +19,13 @@ from mixle_mpi.kernels import product
 class Term(Protocol):
     """A part of a block: what a natural leaf, or the missing indicator of an Optional, contributes.
 
-    `rows` are the block's members that the term serves, None for all of them; `mask` the key of its
+    `rows` are the block's members that the term serves, None for all of them, `counted` those of these that are scored,
+    None for all; `mask` the key of its
     observed rows, None when no row is missing; `num_features` and `has_base` fix its columns.
     """
 
     rows: np.ndarray | None
+    counted: np.ndarray | None
     mask: tuple | None
     num_features: int
     has_base: bool
@@ -64,6 +66,9 @@ class NaturalBlock:
         for t, at, columns, base in zip(self.terms, self.constant_column, self.columns, self.base_column):
             eta, constant = t.coefficients()
             rows = slice(None) if t.rows is None else t.rows
+            if t.counted is not None:  # the statistics of the others are added up here too
+                eta, constant, own = np.zeros_like(eta), np.zeros_like(constant), (eta, constant)
+                eta[t.counted], constant[t.counted] = own[0][t.counted], own[1][t.counted]
             self.eta[rows, columns] = eta
             self.eta[rows, at] += constant
             if base is not None:

@@ -27,10 +27,11 @@ def raise_maximum(scores, log_weights, offsets, top):
 
 
 @njit(cache=True, fastmath=FAST)
-def add_exponentials(scores, log_weights, offsets, top, total):
+def add_exponentials(scores, log_weights, offsets, starts, top, total):
     """scores becomes exp(log_weights[u] + scores[u, r] - top[i, r]); its sum over units is added to total.
 
-    Where top is impossible (below -1e250) the exponentials are 0. Shapes as in `raise_maximum`.
+    Of the units of member i those from starts[i] on are added; starts (members,) int64. Where top is impossible
+    (below -1e250) the exponentials are 0. Other shapes as in `raise_maximum`.
     """
     n = scores.shape[1]
     for i in range(len(offsets) - 1):
@@ -38,11 +39,11 @@ def add_exponentials(scores, log_weights, offsets, top, total):
             if top[i, r] < IMPOSSIBLE:
                 top[i, r] = np.inf
         for u in range(offsets[i], offsets[i + 1]):
-            w = log_weights[u]
+            w, counts = log_weights[u], 1.0 if u >= starts[i] else 0.0
             for r in range(n):
                 e = exp_nonpositive(scores[u, r] + w - top[i, r])
                 scores[u, r] = e
-                total[i, r] += e
+                total[i, r] += counts * e
         for r in range(n):
             if top[i, r] == np.inf:
                 top[i, r] = -np.inf

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.cuts import CutGroup
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.errors import NumericalError
 from mixle_mpi.contract.fields import Combine
@@ -88,14 +89,12 @@ class HiddenMarkovBank(StepsBank):
     node: HiddenMarkov
     other = False  # whether the form of kernels is taken that the sequences do not call for
 
-    def __init__(self, nodes, path, members, total, exclusive, units: Units, length: Bank | None,
-                 borders: tuple[int, ...], shard: int):  # fmt: skip
-        super().__init__(nodes, path, members, total, exclusive, length)
-        self.banks, self.unit_rows, self.cut = units.banks, units.rows, units.cut
-        self.low, self.high = units.low, units.high
-        self.first_unit = np.concatenate([[0], np.cumsum(units.high - units.low)])  # of each member
-        self.borders, self.shard = borders, shard
-        self.whole = np.setdiff1d(np.arange(self.size), units.cut)
+    def __init__(self, nodes, path, members, total, holders, units: Units, length: Bank | None):
+        super().__init__(nodes, path, members, total, holders, length)
+        self.banks, self.unit_rows, self.held = units.banks, units.rows, units.held
+        self.low, self.high = units.held.low, units.held.high
+        self.first_unit = np.concatenate([[0], np.cumsum(self.high - self.low)])  # of each member
+        self.whole = np.setdiff1d(np.arange(self.size), units.held.cut_members)
         self._name = f"{path}#chain"
 
     def step_banks(self):
@@ -108,9 +107,9 @@ class HiddenMarkovBank(StepsBank):
     def matrices(self):
         s = self.node.num_states
         shapes = {"initial": (s,), "transition": (s, s)}
-        return [Matrix(self._name, self.members, self.total_members, self.exclusive, shapes,
+        return [Matrix(self._name, self.members, self.total_members, self.holders, shapes,
                        {name: (Combine.SUM, shape) for name, shape in shapes.items()},
-                       pooled=len(self.cut) > 0, divided=len(self.cut) > 0)]  # fmt: skip
+                       pooled=self.held.anywhere, divided=self.held.anywhere)]  # fmt: skip
 
     def prepare(self, theta, packed):
         super().prepare(theta, packed)
@@ -135,39 +134,66 @@ class HiddenMarkovBank(StepsBank):
     def _units(self, member: int) -> slice:
         return slice(int(self.first_unit[member]), int(self.first_unit[member + 1]))
 
-    def _dealt(self, offsets: np.ndarray) -> list[int]:
-        """Borders of the sequences that each model shard runs: about as many steps for each."""
-        shards = len(self.borders) - 1
+    def _answered(self, member: int, group: CutGroup) -> slice:
+        """The units of a cut member for which this shard answers: the last ones of those that it holds."""
+        stop = int(self.first_unit[member + 1])
+        return slice(stop - (group.answered[group.place + 1] - group.answered[group.place]), stop)
+
+    def _dealt(self, offsets: np.ndarray, shards: int) -> list[int]:
+        """Borders of the sequences that each of so many shards runs: about as many steps for each."""
         steps = offsets[-1] * np.arange(1, shards) / shards
         inner = np.searchsorted(offsets, steps, side="left")
         return [0, *np.minimum(inner, len(offsets) - 1).tolist(), len(offsets) - 1]
 
-    def _to_sequences(self, emissions: np.ndarray, offsets: np.ndarray, dealt: list[int]):
-        """Log densities (cut members, states, own steps) of the sequences that this shard runs."""
-        of_steps, states = offsets[dealt], np.diff(self.borders)
-        held, k = np.stack([emissions[self._units(m)] for m in self.cut]), len(self.cut)
+    def _to_sequences(self, group: CutGroup, emissions: np.ndarray, offsets: np.ndarray, dealt: list[int]):
+        """Log densities (members, states, own steps) of the sequences that this shard runs of a group."""
+        of_steps, states = offsets[dealt], np.diff(group.answered)
+        held, k = np.stack([emissions[self._answered(m, group)] for m in group.members]), len(group.members)
         parts = [held[:, :, a:b].ravel() for a, b in pairwise(of_steps)]
-        own = int(of_steps[self.shard + 1] - of_steps[self.shard])
+        own = int(of_steps[group.place + 1] - of_steps[group.place])
         expected = [k * int(n) * own for n in states]
-        came = yield self._gather(parts, expected, int(offsets[-1]))
+        came = yield self._gather(group, parts, expected, int(offsets[-1]), self.node.num_states)
         return np.concatenate([part.reshape(k, int(n), own) for part, n in
                                zip(np.split(came, np.cumsum(expected)[:-1]), states)], axis=1)  # fmt: skip
 
-    def _gather(self, parts: list[np.ndarray], expected: list[int], steps: int) -> Partial:
-        """What goes to each model shard, and how much comes from each, of values of all cut members, states, steps."""
-        whole = len(self.cut) * self.node.num_states * steps
-        return Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected), whole)
+    def _gather(self, group: CutGroup, parts: list[np.ndarray], expected: list[int], steps: int, states: int):
+        """What goes to each shard of a group, and how much comes from each, of values of all members, states, steps."""
+        whole = len(group.members) * states * steps
+        return Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected), whole,
+                       group=group.number)  # fmt: skip
 
-    def _to_states(self, posteriors: np.ndarray, offsets: np.ndarray, dealt: list[int], resp: np.ndarray):
-        """Write the posteriors of own states to resp (units, steps), from those (cut members, states, own steps)."""
-        of_steps, k = offsets[dealt], len(self.cut)
-        parts = [posteriors[:, a:b].ravel() for a, b in pairwise(self.borders)]
-        states = int(np.diff(self.borders)[self.shard])
-        expected = [k * states * int(n) for n in np.diff(of_steps)]
-        came = yield self._gather(parts, expected, int(offsets[-1]))
+    def _to_states(self, group: CutGroup, posteriors: np.ndarray, offsets: np.ndarray, dealt: list[int], resp):
+        """Write the posteriors of the states held here to resp (units, steps), from those of all states in the steps of
+        the sequences that were run here (members, states, own steps)."""
+        of_steps, k = offsets[dealt], len(group.members)
+        parts = [posteriors[:, a:b].ravel() for a, b in group.held]
+        low, high = group.held[group.place]
+        expected = [k * (high - low) * int(n) for n in np.diff(of_steps)]
+        held = sum(b - a for a, b in group.held)
+        came = yield self._gather(group, parts, expected, int(offsets[-1]), held)
         for part, (a, b) in zip(np.split(came, np.cumsum(expected)[:-1]), pairwise(of_steps)):
-            for m, own in zip(self.cut, part.reshape(k, states, b - a)):
+            for m, own in zip(group.members, part.reshape(k, high - low, b - a)):
                 resp[self._units(m), a:b] = own
+
+    def _to_holders(self, group: CutGroup, posteriors: np.ndarray, resp: np.ndarray):
+        """As `_to_states`, from those of the states that this shard answers for in all steps (members, states, steps):
+        others may hold some of them as well."""
+        k, steps, (low, high) = len(group.members), posteriors.shape[2], group.held[group.place]
+        if not group.overlaps:
+            for m, own in zip(group.members, posteriors):
+                resp[self._units(m)] = own
+            return
+        first = group.answered[group.place]
+        parts = [posteriors[:, max(a - first, 0) : max(b - first, 0)].ravel() for a, b in group.held]
+        shares = [max(min(high, b) - max(low, a), 0) for a, b in pairwise(group.answered)]
+        expected = [k * n * steps for n in shares]
+        held = sum(b - a for a, b in group.held)
+        came = yield self._gather(group, parts, expected, steps, held)
+        at = 0
+        for part, n in zip(np.split(came, np.cumsum(expected)[:-1]), shares):
+            for m, own in zip(group.members, part.reshape(k, n, steps)):
+                resp[self.first_unit[m] + at : self.first_unit[m] + at + n] = own
+            at += n
 
     def _forward(self, tile: Tile, members, emissions, first: int, stop: int, offsets, out) -> Filtered:
         """Run sequences first to stop, to whose columns of out (members, n) the log densities are written; emissions
@@ -217,19 +243,21 @@ class HiddenMarkovBank(StepsBank):
         out = np.zeros((self.size, tile.n))
         own = [emissions[self._units(m)] for m in self.whole]
         chains: list[Filtered | StateColumns] = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
-        if len(self.cut) and self._by_states(steps.offsets):
-            held = np.stack([emissions[self._units(m)] for m in self.cut])
-            columns = StateColumns(held, steps.offsets, self.borders, self.shard, self.initial[self.cut],
-                                   self.transition[self.cut], self.node.end)  # fmt: skip
-            yield from columns.forward()
-            out[self.cut] = columns.log_densities()
-            chains.append(columns)
-        elif len(self.cut):
-            dealt = self._dealt(steps.offsets)
-            own = yield from self._to_sequences(emissions, steps.offsets, dealt)
-            first, stop = dealt[self.shard : self.shard + 2]
-            chains.append(self._forward(tile, self.cut, own, first, stop, steps.offsets, out))
-            out[self.cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[self.cut]))
+        for group in self.held.cut:
+            cut = group.members
+            if self._by_states(group, steps.offsets):
+                held = np.stack([emissions[self._answered(m, group)] for m in cut])
+                columns = StateColumns(held, steps.offsets, group, self.initial[cut], self.transition[cut],
+                                       self.node.end)  # fmt: skip
+                yield from columns.forward()
+                out[cut] = columns.log_densities()
+                chains.append(columns)
+                continue
+            dealt = self._dealt(steps.offsets, len(group.ranks))
+            own = yield from self._to_sequences(group, emissions, steps.offsets, dealt)
+            first, stop = dealt[group.place : group.place + 2]
+            chains.append(self._forward(tile, cut, own, first, stop, steps.offsets, out))
+            out[cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[cut]), group=group.number)
         tile.saved[id(self)] = chains
         if self.length is not None:
             out += yield from self.length.score(tile)
@@ -257,29 +285,28 @@ class HiddenMarkovBank(StepsBank):
         chains, s = tile.saved[id(self)], self.node.num_states
         self._backward(tile, chains[0], weights, [resp[self._units(m)] for m in self.whole])
         self.state_steps += len(self.whole) * s * steps.n
-        if not len(self.cut):
-            return
-        if isinstance(chains[1], StateColumns):
-            starts, pairs = np.zeros((len(self.cut), s)), np.zeros((len(self.cut), s, s))
-            posteriors = yield from chains[1].backward(weights[self.cut], starts, pairs)
-            self._stats["initial"][self.cut] += starts
-            self._pairs[self.cut] += pairs
-            for m, own in zip(self.cut, posteriors):
-                resp[self._units(m)] = own
+        for group, run in zip(self.held.cut, chains[1:]):
+            cut = group.members
+            if isinstance(run, StateColumns):
+                starts, pairs = np.zeros((len(cut), s)), np.zeros((len(cut), s, s))
+                posteriors = yield from run.backward(weights[cut], starts, pairs)
+                self._stats["initial"][cut] += starts
+                self._pairs[cut] += pairs
+                yield from self._to_holders(group, posteriors, resp)
+            else:
+                dealt = self._dealt(steps.offsets, len(group.ranks))
+                own = int(np.diff(steps.offsets[dealt])[group.place])
+                posteriors = np.empty((len(cut), s, own))
+                self._backward(tile, run, weights, posteriors)
+                yield from self._to_states(group, posteriors, steps.offsets, dealt, resp)
             self.state_steps += posteriors.size
-            return
-        dealt = self._dealt(steps.offsets)
-        own = int(np.diff(steps.offsets[dealt])[self.shard])
-        posteriors = np.empty((len(self.cut), s, own))
-        self._backward(tile, chains[1], weights, posteriors)
-        yield from self._to_states(posteriors, steps.offsets, dealt, resp)
-        self.state_steps += posteriors.size
 
-    def _by_states(self, offsets: np.ndarray) -> bool:
-        """Whether the recursion of the members that are cut is divided by states: all model shards say the same."""
-        longest = int(np.diff(offsets[self._dealt(offsets)]).max())
-        flops = len(self.cut) * recursion_work(self.node.num_states).flops
-        return by_states(int(offsets[-1]), longest, flops, len(self.borders) - 1)
+    def _by_states(self, group: CutGroup, offsets: np.ndarray) -> bool:
+        """Whether the recursion of a group of members is divided by states: all its shards say the same."""
+        shards = len(group.ranks)
+        longest = int(np.diff(offsets[self._dealt(offsets, shards)]).max())
+        flops = len(group.members) * recursion_work(self.node.num_states).flops
+        return by_states(int(offsets[-1]), longest, flops, shards)
 
     def _begun(self, steps: Tile) -> np.ndarray:
         """(sequences,) 1 for sequences that begin here, 0 where another shard has the beginning."""
@@ -325,12 +352,12 @@ class HiddenMarkovBank(StepsBank):
             offsets = np.array([0, len(positions)])
             place_labels(labels, positions, offsets, each[m : m + 1], resp[self._units(m)], np.zeros(len(positions)))
 
-    def pool(self, stats, first, own):
-        """What all shards have of members that are not cut counts once."""
-        if len(self.cut) and not first:
-            once = self.whole[~self.exclusive[self.whole]]
+    def pool(self, stats, own):
+        """What several shards have of members that are not cut counts once."""
+        if self.held.anywhere:
+            others = self.whole[~self.holders[self.whole].answers]
             for name in ("initial", "transition"):
-                stats[self._name][name][once] = 0.0
+                stats[self._name][name][others] = 0.0
 
     def finish(self):
         super().finish()

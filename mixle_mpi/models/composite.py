@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.cuts import CutGroup
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
-from mixle_mpi.families.natural import NaturalBlock
+from mixle_mpi.families.natural import NaturalBlock, Term
 from mixle_mpi.models.terms import planned_terms, split_terms
 
 
@@ -65,20 +67,19 @@ class Factors(Node):
     def signature(self):
         return (type(self), self.key, tuple(self.names()), tuple(f.signature() for f in self.factors))
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
-        low, high, cut = cuts.ranges(path, members, len(self.factors))
-        banks, rows = [], []
+    def compile(self, nodes, path, members, total, holders, cuts):
+        own = cuts.held(path, holders, members, total, len(self.factors))
+        parts = []
         for f, (name, factor) in enumerate(self.roles()):
-            held = np.flatnonzero((low <= f) & (f < high))  # with none, the bank is there and empty
+            held = np.flatnonzero((own.low <= f) & (f < own.high))  # with none, the bank is there and empty
+            number = np.full(len(held), f)
             same = all(n is nodes[0] for n in nodes)
             below = [factor] * total if same else [n.factors[f] for n in nodes]
-            banks.append(
-                factor.compile(
-                    below, path / name, members[held], total, exclusive[held] | cut[held], cuts
-                )
-            )
-            rows.append(None if len(held) == len(members) else held)
-        return FactorsBank(nodes, path, members, total, exclusive, banks, rows, np.flatnonzero(cut))
+            bank = factor.compile(below, path / name, members[held], total, own.holders(held, number), cuts)
+            counted = own.counted(held, number)
+            parts.append(Part(bank, None if len(held) == len(members) else held,
+                              None if counted.all() else np.flatnonzero(counted)))  # fmt: skip
+        return FactorsBank(nodes, path, members, total, holders, parts, own.cut)
 
 
 class Composite(Factors):
@@ -164,24 +165,46 @@ class Record(Factors):
         return changed
 
 
-class FactorsBank(Bank):
-    """Factors of all members. `rows[f]` are the members that hold factor f here, None for all of them."""
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A factor of some members: `rows`, None for all; `counted` are those of its own members whose scores this shard
+    answers for, None for all, where shards before hold a part of it as well."""
 
-    def __init__(self, nodes, path, members, total, exclusive, banks, rows, cut):
-        super().__init__(nodes, path, members, total, exclusive)
-        self.banks: list[Bank] = banks
-        self.cut: np.ndarray = cut
-        terms, self.others = [], []
-        for bank, held in zip(banks, rows):
-            if held is not None and not len(held):
-                bank.stand_alone()  # evaluated never, but every shard has the same banks
+    bank: Bank
+    rows: np.ndarray | None
+    counted: np.ndarray | None
+
+    def add(self, scores: np.ndarray, out: np.ndarray) -> None:
+        """Add scores (own members, n) to those of all members, out (members, n)."""
+        if self.counted is not None:
+            out[self.counted if self.rows is None else self.rows[self.counted]] += scores[self.counted]
+        elif self.rows is not None:
+            out[self.rows] += scores
+        else:
+            out += scores
+
+
+class FactorsBank(Bank):
+    """Factors of all members, some of which are cut."""
+
+    def __init__(self, nodes, path, members, total, holders, parts: list[Part], cut: list[CutGroup]):
+        super().__init__(nodes, path, members, total, holders)
+        self.banks: list[Bank] = [part.bank for part in parts]
+        self.cut = cut
+        terms: list[Term] = []
+        self.others: list[Part] = []
+        for part in parts:
+            if part.rows is not None and not len(part.rows):
+                part.bank.stand_alone()  # evaluated never, but every shard has the same banks
                 continue
-            own, rest = split_terms(bank)
+            own, rest = split_terms(part.bank)
             for term in own:
-                term.rows = held
+                term.rows, term.counted = part.rows, part.counted
             terms += own
+            if not own:
+                part.bank.stand_alone()
             if rest:
-                self.others.append((bank if own else bank.stand_alone(), held))
+                self.others.append(part)
         self.block = NaturalBlock(self.size, terms) if terms else None
 
     def children(self):
@@ -205,21 +228,18 @@ class FactorsBank(Bank):
         else:
             out = tile.array(self, "scores", self.size, tile.n)
             out[:] = 0.0
-        for bank, rows in self.others:
-            part = yield from bank.score(tile)
-            if rows is None:
-                out += part
-            else:
-                out[rows] += part
-        if len(self.cut):
-            out[self.cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[self.cut]))
+        for part in self.others:
+            part.add((yield from part.bank.score(tile)), out)
+        for group in self.cut:
+            own = np.ascontiguousarray(out[group.members])
+            out[group.members] = yield Partial(ReductionOp.SUM, own, group=group.number)
         return out
 
     def accumulate(self, tile: Tile, weights):
         if self.block is not None:
             self.block.accumulate(tile, weights)
-        for bank, rows in self.others:
-            yield from bank.accumulate(tile, weights if rows is None else weights[rows])
+        for part in self.others:
+            yield from part.bank.accumulate(tile, weights if part.rows is None else weights[part.rows])
 
     def finish(self):
         if self.block is not None:

@@ -129,10 +129,9 @@ class HiddenMarkov(ManyUnits, Steps):
         own = {"terminal": None if self.terminal is None else list(self.terminal), "fixed": self.fixed}
         return super().options() | {k: v for k, v in own.items() if v}
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
+    def compile(self, nodes, path, members, total, holders, cuts):
         from mixle_mpi.models.chain import HiddenMarkovBank
 
-        units = self.compile_units(nodes, path, members, total, exclusive, cuts)
-        length = self.compile_length(nodes, path, members, total, exclusive, cuts)
-        borders = cuts.borders(self.num_states) if len(units.cut) else (0, self.num_states)
-        return HiddenMarkovBank(nodes, path, members, total, exclusive, units, length, borders, cuts.shard)
+        units = self.compile_units(nodes, path, members, total, holders, cuts)
+        length = self.compile_length(nodes, path, members, total, holders, cuts)
+        return HiddenMarkovBank(nodes, path, members, total, holders, units, length)

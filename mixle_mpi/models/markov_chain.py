@@ -153,9 +153,9 @@ class MarkovChain(Steps):
         order = {} if self.order == 1 else {"order": self.order}
         return super().options() | order | {k: v for k, v in own.items() if v}
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
-        length = self.compile_length(nodes, path, members, total, exclusive, cuts)
-        return MarkovChainBank(nodes, path, members, total, exclusive, length)
+    def compile(self, nodes, path, members, total, holders, cuts):
+        length = self.compile_length(nodes, path, members, total, holders, cuts)
+        return MarkovChainBank(nodes, path, members, total, holders, length)
 
     def with_table(self, probabilities: np.ndarray) -> MarkovChain:
         """A copy with all probabilities, (contexts, levels)."""
@@ -178,8 +178,8 @@ class MarkovChainBank(StepsBank):
 
     node: MarkovChain
 
-    def __init__(self, nodes, path, members, total, exclusive, length: Bank | None):
-        super().__init__(nodes, path, members, total, exclusive, length)
+    def __init__(self, nodes, path, members, total, holders, length: Bank | None):
+        super().__init__(nodes, path, members, total, holders, length)
         levels = len(self.node.levels or ())
         self.shape = num_contexts(levels, self.node.order), levels
 
@@ -187,7 +187,7 @@ class MarkovChainBank(StepsBank):
         return ()
 
     def matrices(self):
-        return [Matrix(self.path, self.members, self.total_members, self.exclusive, {"probabilities": self.shape},
+        return [Matrix(self.path, self.members, self.total_members, self.holders, {"probabilities": self.shape},
                        {"counts": (Combine.SUM, self.shape)})]  # fmt: skip
 
     def prepare(self, theta, packed):
@@ -257,11 +257,11 @@ class MarkovChainBank(StepsBank):
                     theta[self.path]["probabilities"][at, first:stop] = part.reshape(-1, self.shape[1])
                 first = stop
 
-    def log_prior(self, theta, first):
+    def log_prior(self, theta):
         if not self.node.pseudo_count:
             return 0.0
         prior = self.node.pseudo_count * safe_log(theta[self.path]["probabilities"]).sum(axis=(1, 2))
-        return float(np.sum(np.where(self.exclusive | first, prior, 0.0)))
+        return float(np.sum(np.where(self.holders.answers, prior, 0.0)))
 
     def restore(self, member, theta):
         changed = self.node.with_table(theta[self.path]["probabilities"][member])

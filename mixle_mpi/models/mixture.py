@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -107,9 +108,9 @@ class Mixture(ManyUnits):
     def signature(self):
         return (type(self), self.num_components, self.key, self.fixed, self.unit_signatures())
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
-        units = self.compile_units(nodes, path, members, total, exclusive, cuts)
-        return MixtureBank(nodes, path, members, total, exclusive, units)
+    def compile(self, nodes, path, members, total, holders, cuts):
+        units = self.compile_units(nodes, path, members, total, holders, cuts)
+        return MixtureBank(nodes, path, members, total, holders, units)
 
 
 class LazyComponents(Sequence):
@@ -134,7 +135,7 @@ class LazyComponents(Sequence):
 
 
 class MixtureBank(Bank):
-    """Mixtures of all members, each holding its components `low` to `high` here.
+    """Mixtures of all members, each holding some of its components here.
 
     Units (components of members) are rows of one matrix, member by member in the user's order. Group g
     is a bank whose rows are the units `unit_rows[g]`; those of member i are offsets[g][i] to
@@ -143,19 +144,17 @@ class MixtureBank(Bank):
 
     node: Mixture
 
-    def __init__(self, nodes, path, members, total, exclusive, units: Units):
-        super().__init__(nodes, path, members, total, exclusive)
-        self.banks, self.unit_rows, self.offsets = units.banks, units.rows, units.offsets
-        self.low, self.high, self.cut = low, high, cut = units.low, units.high, units.cut
-        k = self.node.num_components
-        per_member = high - low
-        self.unit_member = np.repeat(np.arange(self.size), per_member)
-        starts = np.repeat(np.cumsum(per_member) - per_member, per_member)
-        self.unit_number = np.arange(per_member.sum()) - starts + np.repeat(low, per_member)
-        self.units = self.members[self.unit_member] * k + self.unit_number
-        cut_member = np.zeros(self.size, bool)
-        cut_member[cut] = True
-        self.unit_exclusive = (exclusive | cut_member)[self.unit_member]
+    def __init__(self, nodes, path, members, total, holders, units: Units):
+        super().__init__(nodes, path, members, total, holders)
+        self.banks, self.unit_rows, self.offsets, self.cut = units.banks, units.rows, units.offsets, units.held.cut
+        self.unit_member, self.unit_number = units.member, units.number
+        self.units = self.members[self.unit_member] * self.node.num_components + self.unit_number
+        self.unit_holders = units.held.holders(self.unit_member, self.unit_number)
+        counted = units.held.counted(self.unit_member, self.unit_number)
+        # of each group, where the units of each member begin that count for its density
+        self.starts = [offsets[:-1] + np.array([np.count_nonzero(~counted[rows[a:b]]) for a, b in pairwise(offsets)],
+                                               np.int64)
+                       for rows, offsets in zip(self.unit_rows, self.offsets)]  # fmt: skip
 
     def children(self):
         return tuple(self.banks)
@@ -164,8 +163,8 @@ class MixtureBank(Bank):
         one = (Combine.SUM, ())
         return [
             Matrix(f"{self.path}#components", self.units, self.total_members * self.node.num_components,
-                   self.unit_exclusive, {"weight": ()}, {"count": one}),
-            Matrix(f"{self.path}#total", self.members, self.total_members, self.exclusive, {}, {"weight": one},
+                   self.unit_holders, {"weight": ()}, {"count": one}),
+            Matrix(f"{self.path}#total", self.members, self.total_members, self.holders, {}, {"weight": one},
                    everywhere=True),
         ]  # fmt: skip
 
@@ -192,18 +191,17 @@ class MixtureBank(Bank):
             part = yield from bank.score(tile)
             normalise.raise_maximum(part, log_weights, offsets, top)
             scores.append(part)
-        for part, log_weights, offsets in zip(scores, self.log_weights, self.offsets):
-            normalise.add_exponentials(part, log_weights, offsets, top, total)
+        for part, log_weights, offsets, starts in zip(scores, self.log_weights, self.offsets, self.starts):
+            normalise.add_exponentials(part, log_weights, offsets, starts, top, total)
         # responsibilities are exp(score - own top) * scale; scale is 1 / total when nothing is cut
         scale = tile.array(self, "scale", self.size, tile.n)
         scale[:] = 1.0
-        if len(self.cut):
-            own_top = top[self.cut]
-            top[self.cut], total[self.cut] = yield Partial(
-                ReductionOp.LOGSUMEXP, np.stack([own_top, total[self.cut]])
-            )
-            normalise.rescale(own_top, top[self.cut], own_top)
-            scale[self.cut] = own_top
+        for group in self.cut:
+            own_top, cut = top[group.members], group.members
+            pair = np.stack([own_top, total[cut]])
+            top[cut], total[cut] = yield Partial(ReductionOp.LOGSUMEXP, pair, group=group.number)
+            normalise.rescale(own_top, top[cut], own_top)
+            scale[cut] = own_top
         normalise.divide_by_total(scale, total, top)
         out = np.log(total, out=tile.array(self, "scores", self.size, tile.n))
         out += top

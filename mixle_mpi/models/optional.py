@@ -92,11 +92,11 @@ class Optional(Node):
         first = next(n for n in self.of.walk() if isinstance(n, (Family, Steps)))
         return first if isinstance(first, Family) else None
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
+    def compile(self, nodes, path, members, total, holders, cuts):
         same = all(n is nodes[0] for n in nodes)
         below = [self.of] * total if same else [n.of for n in nodes]
-        child = self.of.compile(below, path / "of", members, total, exclusive, cuts)
-        return OptionalBank(nodes, path, members, total, exclusive, child)
+        child = self.of.compile(below, path / "of", members, total, holders, cuts)
+        return OptionalBank(nodes, path, members, total, holders, child)
 
 
 class MissingTerm:
@@ -106,6 +106,7 @@ class MissingTerm:
     has_base = False
     mask: tuple | None = None
     rows: np.ndarray | None = None
+    counted: np.ndarray | None = None
 
     def __init__(self, bank: OptionalBank):
         self.bank = bank
@@ -142,8 +143,8 @@ class OptionalBank(Bank):
 
     node: Optional
 
-    def __init__(self, nodes, path, members, total, exclusive, child: Bank):
-        super().__init__(nodes, path, members, total, exclusive)
+    def __init__(self, nodes, path, members, total, holders, child: Bank):
+        super().__init__(nodes, path, members, total, holders)
         self.child = child
         node = self.node
         leaf = node.first_leaf()
@@ -173,7 +174,7 @@ class OptionalBank(Bank):
         if not self.node.has_indicator:
             return []
         one = (Combine.SUM, ())
-        return [Matrix(self._name, self.members, self.total_members, self.exclusive,
+        return [Matrix(self._name, self.members, self.total_members, self.holders,
                        {"p_missing": ()}, {"observed": one, "missing": one})]  # fmt: skip
 
     def prepare(self, theta, packed):

@@ -48,13 +48,13 @@ class Steps(Node):
         changed.sequence = scope.names[0]
         return changed
 
-    def compile_length(self, nodes, path, members, total, exclusive, cuts) -> Bank | None:
+    def compile_length(self, nodes, path, members, total, holders, cuts) -> Bank | None:
         """The bank of the lengths' models."""
         if self.length is None:
             return None
         same = all(n is nodes[0] for n in nodes)
         below = [self.length] * total if same else [n.length for n in nodes]
-        return self.length.compile(below, path / "length", members, total, exclusive, cuts).stand_alone()
+        return self.length.compile(below, path / "length", members, total, holders, cuts).stand_alone()
 
 
 class StepsBank(Bank):
@@ -62,8 +62,8 @@ class StepsBank(Bank):
 
     node: Steps
 
-    def __init__(self, nodes, path, members, total, exclusive, length: Bank | None):
-        super().__init__(nodes, path, members, total, exclusive)
+    def __init__(self, nodes, path, members, total, holders, length: Bank | None):
+        super().__init__(nodes, path, members, total, holders)
         self.length = length
 
     def step_banks(self) -> tuple[Bank, ...]:
@@ -147,12 +147,12 @@ class Sequence(Steps):
         length = None if self.length is None else self.length.signature()
         return (type(self), self.key, self.sequence, self.element.signature(), length)
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
+    def compile(self, nodes, path, members, total, holders, cuts):
         same = all(n is nodes[0] for n in nodes)
         below = [self.element] * total if same else [n.element for n in nodes]
-        element = self.element.compile(below, path / "element", members, total, exclusive, cuts).stand_alone()
-        length = self.compile_length(nodes, path, members, total, exclusive, cuts)
-        return SequenceBank(nodes, path, members, total, exclusive, element, length)
+        element = self.element.compile(below, path / "element", members, total, holders, cuts).stand_alone()
+        length = self.compile_length(nodes, path, members, total, holders, cuts)
+        return SequenceBank(nodes, path, members, total, holders, element, length)
 
 
 class SequenceBank(StepsBank):
@@ -160,8 +160,8 @@ class SequenceBank(StepsBank):
 
     node: Sequence
 
-    def __init__(self, nodes, path, members, total, exclusive, element: Bank, length: Bank | None):
-        super().__init__(nodes, path, members, total, exclusive, length)
+    def __init__(self, nodes, path, members, total, holders, element: Bank, length: Bank | None):
+        super().__init__(nodes, path, members, total, holders, length)
         self.element = element
 
     def step_banks(self):

@@ -10,6 +10,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from mixle_mpi.contract.cuts import CutGroup
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.kernels import recursion_by_states as kernels
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
@@ -23,19 +24,19 @@ class StateColumns:
 
     Parameters
     ----------
-    scores : (members, own states, steps) log densities of the steps in the states held here
+    scores : (members, own states, steps) log densities of the steps in the states for which this shard answers
     offsets : (sequences + 1,) of the steps
-    borders : of the states of each shard, of which this is number `shard`
+    group : the members and the shards, which answer for ranges of states
     initial, transition : (members, states), (members, states, states)
     end : (states,) 1 for states in which a sequence may end, else 0
     """
 
-    def __init__(self, scores: np.ndarray, offsets: np.ndarray, borders: tuple[int, ...], shard: int,
-                 initial: np.ndarray, transition: np.ndarray, end: np.ndarray):  # fmt: skip
-        self.scores, self.offsets, self.borders, self.end = scores, offsets, np.array(borders), end
-        self.own = slice(borders[shard], borders[shard + 1])
+    def __init__(self, scores: np.ndarray, offsets: np.ndarray, group: CutGroup, initial: np.ndarray,
+                 transition: np.ndarray, end: np.ndarray):  # fmt: skip
+        self.scores, self.offsets, self.borders, self.end = scores, offsets, np.array(group.answered), end
+        self.own, self.group = slice(*group.answered[group.place : group.place + 2]), group.number
         self.initial, self.transition = initial, transition
-        self.told = np.zeros((len(scores), int(np.diff(borders).max())))  # values of own states, padded
+        self.told = np.zeros((len(scores), int(np.diff(self.borders).max())))  # values of own states, padded
         filled = np.flatnonzero(np.diff(offsets))
         self.begins, self.ends = np.zeros((2, int(offsets[-1])), bool)
         self.begins[offsets[filled]] = True
@@ -44,7 +45,7 @@ class StateColumns:
     def forward(self) -> Steps:
         """Forward probabilities and scales of all steps. Collective over the model axis."""
         members, states, steps = self.scores.shape
-        tops = yield Partial(ReductionOp.REPLICATE, self.scores.max(axis=1, initial=-np.inf))
+        tops = yield self._to_all(self.scores.max(axis=1, initial=-np.inf))
         top = tops.max(axis=0)
         self.top = np.where(top > IMPOSSIBLE, top, -np.inf)  # (members, steps)
         shift = np.where(top > IMPOSSIBLE, top, np.inf)
@@ -57,22 +58,25 @@ class StateColumns:
             else:
                 kernels.prior_of(self.alpha[t - 1], columns, prior)
             kernels.weigh(prior, self.density[t], self.told)
-            everyone = yield Partial(ReductionOp.REPLICATE, self.told)
+            everyone = yield self._to_all(self.told)
             if kernels.settle(everyone, self.borders, self.alpha[t], self.scale[t]):  # as all shards know
                 yield from self._anew(t, prior, self.scale[t] < FAINT)
                 kernels.weigh(prior, self.density[t], self.told)
-                everyone = yield Partial(ReductionOp.REPLICATE, self.told)
+                everyone = yield self._to_all(self.told)
                 kernels.settle(everyone, self.borders, self.alpha[t], self.scale[t])
 
     def _anew(self, t: int, prior: np.ndarray, faint: np.ndarray) -> Steps:
         """Densities of a step again under `faint` members, relative to the best of the states that can be, see
         `recursion.anew`."""
         possible = np.where(prior > 0, self.scores[:, :, t], -np.inf)
-        tops = yield Partial(ReductionOp.REPLICATE, possible.max(axis=1, initial=-np.inf, keepdims=True))
+        tops = yield self._to_all(possible.max(axis=1, initial=-np.inf, keepdims=True))
         top = tops.max(axis=0)[:, 0]
         shift = np.where(top > IMPOSSIBLE, top, np.inf)
         self.density[t, faint] = np.exp(possible - shift[:, None])[faint]
         self.top[faint, t] = np.where(top > IMPOSSIBLE, top, -np.inf)[faint]
+
+    def _to_all(self, values: np.ndarray) -> Partial:
+        return Partial(ReductionOp.REPLICATE, values, group=self.group)
 
     def log_densities(self) -> np.ndarray:
         """Log density (members, sequences) of each sequence, after `forward`."""
@@ -103,7 +107,7 @@ class StateColumns:
             kernels.smooth(self.alpha[t][:, self.own], self.density[t], self.scale[t], of_step[t], beta, passed[t],
                              posteriors[t], self.told)  # fmt: skip
             if not self.begins[t]:
-                everyone = yield Partial(ReductionOp.REPLICATE, self.told)
+                everyone = yield self._to_all(self.told)
         later = np.flatnonzero(~self.begins)
         posteriors = np.ascontiguousarray(posteriors.transpose(1, 2, 0))
         for m in range(members):

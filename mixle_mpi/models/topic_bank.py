@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from mixle_mpi.contract.cuts import Held
 from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Matrix
@@ -34,17 +37,17 @@ class TopicBank(StepsBank):
     node: TopicModel
     round_messages: int = 0
 
-    def __init__(self, nodes, path, members, total, exclusive, low, high, cut):
-        super().__init__(nodes, path, members, total, exclusive, None)
-        self.low, self.high, self.cut = low, high, cut
-        self.first_unit = np.concatenate([[0], np.cumsum(high - low)])
-        per_member, k = high - low, self.node.num_topics
+    def __init__(self, nodes, path, members, total, holders, held: Held):
+        super().__init__(nodes, path, members, total, holders, None)
+        self.held, self.low, self.high = held, held.low, held.high
+        self.first_unit = np.concatenate([[0], np.cumsum(self.high - self.low)])
+        per_member, k = self.high - self.low, self.node.num_topics
         self.unit_member = np.repeat(np.arange(self.size), per_member)
-        self.unit_number = np.arange(per_member.sum()) - self.first_unit[self.unit_member] + low[self.unit_member]
+        self.unit_number = np.arange(per_member.sum()) - self.first_unit[self.unit_member] + self.low[self.unit_member]
         self.units = self.members[self.unit_member] * k + self.unit_number
         self.is_cut = np.zeros(self.size, bool)
-        self.is_cut[cut] = True
-        self.unit_exclusive = (exclusive | self.is_cut)[self.unit_member]
+        self.is_cut[held.cut_members] = True
+        self.unit_holders = held.holders(self.unit_member, self.unit_number)
         if self.node.words.encoding is None:
             raise ValueError(f"{str(path) or 'the model'} is not bound to data")
         self.words = self.node.words.encoding.words
@@ -60,12 +63,12 @@ class TopicBank(StepsBank):
 
     def matrices(self):
         k, one = self.node.num_topics, (Combine.SUM, ())
-        found = [Matrix(self._topics, self.units, self.total_members * k, self.unit_exclusive,
+        found = [Matrix(self._topics, self.units, self.total_members * k, self.unit_holders,
                         {"words": (len(self.words),)}, {"counts": (Combine.SUM, (len(self.words),))})]  # fmt: skip
         if self.node.dirichlet:
             stats = {"log_mix": (Combine.SUM, (k,)), "weight": one} if self._learns else {}
-            divided = self._learns and len(self.cut) > 0
-            found.append(Matrix(self._documents, self.members, self.total_members, self.exclusive, {"alpha": (k,)},
+            divided = self._learns and self.held.anywhere
+            found.append(Matrix(self._documents, self.members, self.total_members, self.holders, {"alpha": (k,)},
                                 stats, pooled=divided, divided=divided))  # fmt: skip
         return found
 
@@ -119,17 +122,18 @@ class TopicBank(StepsBank):
                 out[m] = models[m].alone(documents, saved[m], self.rounds)
             else:
                 out[m] = (yield from side_by_side(documents, [models[m]], [saved[m]], itself, self.rounds))[0]
-        cut = self.cut.tolist()
-        if cut:
+        for group in self.held.cut:
+            cut = group.members.tolist()
             out[cut] = yield from side_by_side(
-                documents, [models[m] for m in cut], [saved[m] for m in cut], self._reduced, self.rounds
-            )
+                documents, [models[m] for m in cut], [saved[m] for m in cut], partial(self._reduced, group.number),
+                self.rounds,
+            )  # fmt: skip
         tile.saved[id(self)] = saved
         return out
 
-    def _reduced(self, values: np.ndarray):
+    def _reduced(self, group: int, values: np.ndarray):
         self.round_messages += 1
-        return (yield Partial(ReductionOp.SUM, values))
+        return (yield Partial(ReductionOp.SUM, values, group=group))
 
     def _empty(self, tile: Tile, documents: Documents, m: int) -> Mixes:
         """Where the documents of a tile start under a member."""
@@ -217,11 +221,12 @@ class TopicBank(StepsBank):
 
     # -- the M-step --------------------------------------------------------------------------------
 
-    def pool(self, stats, first, own):
-        """What all model shards have of members that are not cut counts once; the weight of documents they all have."""
-        if self._learns and len(self.cut) and not first:
-            stats[self._documents]["weight"][:] = 0.0
-            stats[self._documents]["log_mix"][~self.is_cut & ~self.exclusive] = 0.0
+    def pool(self, stats, own):
+        """What several shards have of members that are not cut counts once, as does the weight of documents."""
+        if self._learns and self.held.anywhere:
+            others = ~self.holders.answers
+            stats[self._documents]["weight"][others] = 0.0
+            stats[self._documents]["log_mix"][~self.is_cut & others] = 0.0
 
     def maximize(self, theta, stats, new, own):
         rows = own[self._topics]
@@ -264,11 +269,11 @@ class TopicBank(StepsBank):
                 theta[self._documents]["alpha"][m] = (
                     1.0 / self.node.num_topics if node.alpha is None else node.alpha)
 
-    def log_prior(self, theta, first):
+    def log_prior(self, theta):
         """Expected log density of the topics under their prior, less that under their posterior."""
         from scipy.special import gammaln
 
-        prior, rows = self.node.prior, np.flatnonzero(self.unit_exclusive | first)
+        prior, rows = self.node.prior, np.flatnonzero(self.unit_holders.answers)
         if not prior or not len(rows):
             return 0.0
         values = theta[self._topics]["words"]

@@ -166,11 +166,11 @@ class TopicModel(Bag):
             spec["topic_word"] = self.topic_word.tolist()
         return spec
 
-    def compile(self, nodes, path, members, total, exclusive, cuts) -> Bank:
+    def compile(self, nodes, path, members, total, holders, cuts) -> Bank:
         from mixle_mpi.models.topic_bank import TopicBank
 
-        low, high, cut = cuts.ranges(path, members, self.num_topics)
-        return TopicBank(nodes, path, members, total, exclusive, low, high, np.flatnonzero(cut))
+        held = cuts.held(path, holders, members, total, self.num_topics)
+        return TopicBank(nodes, path, members, total, holders, held)
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{k}={v!r}" for k, v in (self.described(False) | self.options()).items()

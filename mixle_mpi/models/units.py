@@ -10,8 +10,9 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
+from mixle_mpi.contract.cuts import Cuts, Held, Holders
 from mixle_mpi.contract.errors import ModelError
-from mixle_mpi.contract.node import Cuts, Node
+from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.path import Path, UnitLevel
 from mixle_mpi.models.structure import checked_count
 
@@ -27,16 +28,24 @@ class Units:
     banks : one for each kind of unit
     rows : of each bank, the numbers of its members among the units held here
     offsets : of each bank, those of member i are offsets[i] to offsets[i + 1] of its members
-    low, high : (members,) the units of each member that are held here
-    cut : numbers of the members whose units other shards hold as well
+    held : which of the units of each member are held here
     """
 
     banks: list[Bank]
     rows: list[np.ndarray]
     offsets: list[np.ndarray]
-    low: np.ndarray
-    high: np.ndarray
-    cut: np.ndarray
+    held: Held
+
+    @property
+    def member(self) -> np.ndarray:
+        """(units,) the member of each unit held here."""
+        return np.repeat(np.arange(len(self.held.low)), self.held.high - self.held.low)
+
+    @property
+    def number(self) -> np.ndarray:
+        """(units,) its number among those of the member."""
+        counts = self.held.high - self.held.low
+        return np.arange(counts.sum()) + np.repeat(self.held.low - (np.cumsum(counts) - counts), counts)
 
 
 class ManyUnits(Node):
@@ -123,11 +132,12 @@ class ManyUnits(Node):
         return tuple(unit.signature() for _, unit in self.unit_roles())
 
     def compile_units(
-        self, nodes: list[ManyUnits], path: Path, members: np.ndarray, total: int, exclusive: np.ndarray, cuts: Cuts
+        self, nodes: list[ManyUnits], path: Path, members: np.ndarray, total: int, holders: Holders, cuts: Cuts
     ) -> Units:
         """The compiled units of `members` of `nodes`, of which there is one for each member of the whole model."""
         copies = self.template if self.is_unfitted and all(n is nodes[0] for n in nodes) else None
-        low, high, cut = cuts.ranges(path, members, self.num_units)
+        own = cuts.held(path, holders, members, total, self.num_units)
+        low, high = own.low, own.high
         banks, unit_rows, offsets = [], [], []
         starts = np.concatenate([[0], np.cumsum(high - low)])
         for positions in self.groups():
@@ -144,11 +154,12 @@ class ManyUnits(Node):
                     path / UnitLevel(tuple(positions), self.num_units, self.word),
                     np.concatenate(ids).astype(np.int64) if ids else np.empty(0, np.int64),
                     total * len(of),
-                    np.repeat(exclusive | cut, [len(h) for h in held]),
+                    own.holders(np.repeat(np.arange(len(members)), [len(h) for h in held]),
+                                of[np.concatenate(held)] if held else np.empty(0, np.int64)),
                     cuts,
                 )
             )
             rows = [starts[i] + of[h] - low[i] for i, h in enumerate(held)]
             unit_rows.append(np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64))
             offsets.append(np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64))
-        return Units([b.stand_alone() for b in banks], unit_rows, offsets, low, high, np.flatnonzero(cut))
+        return Units([b.stand_alone() for b in banks], unit_rows, offsets, own)

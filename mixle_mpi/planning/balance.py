@@ -18,12 +18,12 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import FLOP_SECONDS, Assumed
 from mixle_mpi.planning.coupling import network_of
-from mixle_mpi.planning.cuts import Cut, Step, cuts_of, plain_cut, uncut
+from mixle_mpi.planning.cuts import cut_at, cuts_of, uncut
 from mixle_mpi.planning.grids import Candidate, Task, as_given, candidate, pools_of
 from mixle_mpi.planning.model_decomposition import ModelCut
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 from mixle_mpi.planning.payload import in_time, payload, rows_of, seen
-from mixle_mpi.planning.profile import FLOAT, Profile, Run, profile_of
+from mixle_mpi.planning.profile import FLOAT, profile_of
 from mixle_mpi.planning.rationale import counted, named, rationale, too_big
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.rows import busiest_rows
@@ -169,32 +169,6 @@ def described(task: Task, plan: Candidate) -> str:
         widest = max(b - a for a, b in pairwise(plan.bounds))
         text += f", and {named(plan.cut)} divided over {counted(m, 'model shard')}, at most {widest:,} each"
     return f"{text[0].upper()}{text[1:]}."
-
-
-def cut_at(model: Profile, path: str) -> Cut:
-    """The cut of the nodes at a path. Raises ModelError where there are none, or they are not alike."""
-    node, steps = model, tuple[Step, ...]()
-    for segment in filter(None, path.split("/")):
-        step = next((s for run in node.runs if (s := step_to(run, segment)) is not None), None)
-        several = sum(run.unit for run in node.runs) > 1
-        if step is None or (step.number is None and several):
-            why = "its nodes are not alike" if step is not None else f"there is no {segment!r}"
-            raise ModelError(f"cut {path!r} cannot be planned: {why}")
-        node, steps = step.run.profile, (*steps, step)
-    if not node.is_shardable:
-        raise ModelError(f"cut {path!r} cannot be planned: the node there has no units to divide")
-    return plain_cut(model, steps, node)
-
-
-def step_to(run: Run, segment: str) -> Step | None:
-    """The step to the children of a run that a segment of a path names, if it does."""
-    if "*" not in run.role:
-        return Step(run, 0) if segment == run.role else None
-    if segment == run.role:
-        return Step(run, None)
-    number = segment.removeprefix(run.role.removesuffix("*"))
-    known = number.isdecimal() and segment != number and run.first <= int(number) < run.first + run.count
-    return Step(run, int(number) - run.first) if known else None
 
 
 def task_of(model: Node, resources: Resources, n_data: int, given: Given | None,

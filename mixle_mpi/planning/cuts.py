@@ -7,16 +7,19 @@ shard is a contiguous range of the deepest units, and pays for each inner node t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from mixle_mpi.contract.decomposition import DecompAxis, ReductionOp
+from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import by_states
-from mixle_mpi.planning.profile import Load, Profile, Run, Sent
+from mixle_mpi.planning.profile import Load, Profile, Run, Sent, profile_of
 
 MOST_SEGMENTS = 4096  # nested cuts into more runs than this are not tried: there are units enough without
 DEEPEST = 4  # levels of nested cuts that are tried
+INSIDE = "**"  # what a path ends in that cuts the nodes inside a node's units as well
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +34,25 @@ class Segment:
 
 @dataclass(frozen=True)
 class CutNode:
-    """A node that is cut: its path (`*` for all members), axis, and the units `first` to `stop` of the cut's list."""
+    """A node that is cut: its path (`*` for all members) and axis; unit k takes the places `borders[k]` to
+    `borders[k + 1]` of the cut's list of units."""
 
     path: str
     axis: DecompAxis
-    units: int
-    first: int
-    stop: int
+    borders: Sequence[int]
+
+    @property
+    def first(self) -> int:
+        return self.borders[0]
+
+    @property
+    def stop(self) -> int:
+        return self.borders[-1]
+
+    @property
+    def units(self) -> int:
+        """Places of the list that it takes."""
+        return self.stop - self.first
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +69,7 @@ class Cut:
     payload : float64 values that a shard sends along the model axis for each observation
     exchanged : float64 values for each observation that model shards deal out among themselves
     messages : reductions over the model axis for each batch of tiles
+    depth : levels of nodes inside others that are cut, 0 of a plain cut
     steps, step_flops : of recursions for each observation that are dealt out with the units, and FLOPs of each step
     elsewhere : for each group, the equal units of members that are not cut: they are maximised together
     """
@@ -70,10 +86,13 @@ class Cut:
     steps: float = 0.0
     step_flops: float = 0.0
     elsewhere: tuple[float, ...] = ()
+    depth: int = 0
 
     @property
     def path(self) -> str:
-        return self.nodes[0].path
+        """The path of the only node, or what `nested_path` reads."""
+        first = self.nodes[0].path
+        return first if not self.depth else "/".join(filter(None, [first, f"{INSIDE}{self.depth}"]))
 
     @property
     def axis(self) -> DecompAxis:
@@ -120,7 +139,7 @@ def uncut(model: Profile) -> Cut:
     """The cut that is none: one unit, the whole model."""
     load = model.load
     shared = Load(row_flops=load.row_flops, held=load.shared, sent=load.together, row_scratch=load.row_scratch)
-    return Cut((CutNode("", DecompAxis.NONE, 1, 0, 1),), ReductionOp.REPLICATE, Load(),
+    return Cut((CutNode("", DecompAxis.NONE, range(2)),), ReductionOp.REPLICATE, Load(),
                (Segment(1, load.copies(1, False), 0),), (shared,))  # fmt: skip
 
 
@@ -134,7 +153,7 @@ def cuts_of(model: Profile, nested: bool = True) -> Iterator[Cut]:
         for steps, node in found:
             before = 1
             for depth in range(1, DEEPEST + 1):
-                cut = nested_cut(model, steps, node, depth)
+                cut = nested_cut(model, steps, node, depth, repeated)
                 if cut is None or len(cut.nodes) == before:
                     break
                 before = len(cut.nodes)
@@ -225,7 +244,7 @@ def plain_cut(model: Profile, steps: tuple[Step, ...], node: Profile) -> Cut:
     place = _place(model, steps)
     segments, groups = _units(node, place)
     whole = sum(s.count for s in segments)
-    cut = CutNode(path_of(steps), node.decomposition.axis, node.decomposition.num_units, 0, whole)
+    cut = CutNode(path_of(steps), node.decomposition.axis, range(whole + 1))
     fixed = rest(model, steps) + Load(node.cost.cut.flops * place.rows * place.together)
     return Cut((cut,), node.decomposition.reduction, fixed, tuple(segments), tuple(groups),
                payload=node.cost.payload * place.rows * place.together, messages=node.cost.messages,
@@ -263,20 +282,26 @@ def _units(node: Profile, place: _Place) -> tuple[list[Segment], list[Load]]:
     return segments, groups
 
 
-def inside(unit: Profile, steps: tuple[Step, ...] = ()) -> tuple[tuple[Step, ...], Profile] | None:
-    """The first node in a unit that can be cut: the unit itself, or the heaviest one below a wrapper."""
+def inside(unit: Profile, held_once: set[str], steps: tuple[Step, ...] = ()) -> Inner | None:
+    """The first node in a unit that can be cut: the unit itself, or one below wrappers. What has a key that is
+    `held_once` is not. It depends on the structure alone, so that whoever plans and whoever runs find the same."""
+    if unit.key in held_once:
+        return None
     if unit.is_shardable:
         return steps, unit
-    found = [inside(run.profile, (*steps, Step(run, 0))) for run in unit.runs if run.count == 1]
-    there = [f for f in found if f is not None]
-    return max(there, key=lambda f: f[1].load.flops, default=None)
+    found = [inside(run.profile, held_once, (*steps, Step(run, 0))) for run in unit.runs if run.count == 1]
+    return next((f for f in found if f is not None), None)
+
+
+Inner = tuple[tuple[Step, ...], Profile]
 
 
 class _Nest:
     """Builds the list of units of a nested cut."""
 
-    def __init__(self, alone: bool):
+    def __init__(self, alone: bool, held_once: set[str]):
         self.alone = alone  # whether nobody else shares what units share
+        self.held_once = held_once
         self.segments: list[Segment] = []
         self.groups: list[Load] = []
         self.owners: list[Load] = []
@@ -287,20 +312,23 @@ class _Nest:
 
     def divide(self, node: Profile, path: str, rows: float, owners: tuple[int, ...], depth: int) -> bool:
         """Append the units of a node, divided further down to a depth. Whether it was short enough."""
-        place, first = len(self.nodes), self.at
-        self.nodes.append(CutNode(path, node.decomposition.axis, node.decomposition.num_units, 0, 0))
+        place, borders, axis = len(self.nodes), [self.at], node.decomposition.axis
+        self.nodes.append(CutNode(path, axis, borders))
         for run in node.units():
-            deeper = inside(run.profile) if depth else None
+            deeper = inside(run.profile, self.held_once) if depth else None
             load = run.profile.load.rows(run.rows * rows)
             if deeper is None:
                 self._append(run, load, node.unit.rows(rows), node.gathers, owners)
+                borders.extend(range(borders[-1] + 1, self.at + 1))
             elif len(self.segments) + run.count > MOST_SEGMENTS:
                 return False
             else:
                 for k in range(run.count):
                     if not self._inside(run, k, deeper, node.unit.rows(rows), path, rows, owners, depth):
                         return False
-        self.nodes[place] = CutNode(path, node.decomposition.axis, node.decomposition.num_units, first, self.at)
+                    borders.append(self.at)
+        if len(borders) == self.at - borders[0] + 1:  # nothing is inside
+            self.nodes[place] = CutNode(path, axis, range(borders[0], self.at + 1))
         return len(self.segments) <= MOST_SEGMENTS
 
     def _append(self, run: Run, load: Load, unit: Load, gathers: bool, owners: tuple[int, ...]) -> None:
@@ -326,13 +354,13 @@ class _Nest:
         return self.divide(inner, there, below, (*owners, len(self.owners) - 1), depth - 1)
 
 
-def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: int) -> Cut | None:
+def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: int, held_once: set[str]) -> Cut | None:
     """A node cut, and the nodes inside its units as well, to a depth; None when there are too many of them."""
     if any(s.number is None for s in steps):
         return None  # one list of units has no place for ranges of each member
     place = _place(model, steps)
     rows = place.rows
-    nest = _Nest(not place.elsewhere)
+    nest = _Nest(not place.elsewhere, held_once)
     if not nest.divide(node, path_of(steps), rows, (), depth):
         return None
     # a contiguous range shares at most its first and its last inner node with others
@@ -340,4 +368,56 @@ def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: in
     return Cut(tuple(nest.nodes), node.decomposition.reduction, fixed, tuple(nest.segments),
                tuple(nest.groups), tuple(nest.owners), node.cost.payload * rows + 2.0 * nest.payload,
                node.cost.messages + 1.0, node.cost.exchanged * rows + nest.exchanged, nest.steps, nest.step_flops,
-               elsewhere=_elsewhere(nest.segments, len(nest.groups), place))  # fmt: skip
+               elsewhere=_elsewhere(nest.segments, len(nest.groups), place), depth=depth)  # fmt: skip
+
+
+def nested_path(path: str) -> tuple[str, int]:
+    """Path and depth of what is cut: "a/**" cuts the node at a and the nodes inside its units, down to the deepest that
+    can be cut, "a/**1" those one level inside; depth 0 is of a plain path."""
+    where, _, last = path.rpartition("/")
+    depth = last.removeprefix(INSIDE)
+    if not last.startswith(INSIDE) or not (depth == "" or (depth.isdecimal() and 1 <= int(depth) <= DEEPEST)):
+        return path, 0
+    return where, int(depth or DEEPEST)
+
+
+def nested_nodes(model: Node, path: str) -> tuple[CutNode, ...] | None:
+    """The nodes that a path of a nested cut means; None for a plain path. Raises ModelError where there are none."""
+    return cut_at(profile_of(model), path).nodes if nested_path(path)[1] else None
+
+
+def cut_at(model: Profile, path: str) -> Cut:
+    """The cut of the nodes at a path. Raises ModelError where there are none, or they are not alike."""
+    where, depth = nested_path(path)
+    node, steps = model, tuple[Step, ...]()
+    for segment in filter(None, where.split("/")):
+        step = next((s for run in node.runs if (s := step_to(run, segment)) is not None), None)
+        several = sum(run.unit for run in node.runs) > 1
+        if step is None or (step.number is None and several):
+            why = "its nodes are not alike" if step is not None else f"there is no {segment!r}"
+            raise ModelError(f"cut {path!r} cannot be planned: {why}")
+        node, steps = step.run.profile, (*steps, step)
+    if not node.is_shardable:
+        raise ModelError(f"cut {path!r} cannot be planned: the node there has no units to divide")
+    if not depth:
+        return plain_cut(model, steps, node)
+    cuts: list[Cut] = []
+    for level in range(1, depth + 1):
+        cut = nested_cut(model, steps, node, level, repeated_keys(model))
+        if cut is None or len(cut.nodes) == (len(cuts[-1].nodes) if cuts else 1):
+            break
+        cuts.append(cut)
+    if not cuts:
+        raise ModelError(f"cut {path!r}: there are no nodes that can be cut inside the units of the node there")
+    return cuts[-1]
+
+
+def step_to(run: Run, segment: str) -> Step | None:
+    """The step to the children of a run that a segment of a path names, if it does."""
+    if "*" not in run.role:
+        return Step(run, 0) if segment == run.role else None
+    if segment == run.role:
+        return Step(run, None)
+    number = segment.removeprefix(run.role.removesuffix("*"))
+    known = number.isdecimal() and segment != number and run.first <= int(number) < run.first + run.count
+    return Step(run, int(number) - run.first) if known else None

@@ -39,7 +39,7 @@ from mixle_mpi.planning.payload import CHUNK_MESSAGES
 from mixle_mpi.planning.profile import FLOAT, Profile, Sent, count_banks
 from mixle_mpi.planning.resources import Resources, node_numbers
 from mixle_mpi.planning.rows import busiest_rows, deal_rows
-from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, even_bounds, is_uniform, tile_rows
+from mixle_mpi.planning.shards import Job, RangeCost, Shards, even_bounds, is_uniform, tile_rows
 
 REPAIRED = 200.0  # steps of a chunk of a sequence that are worked out again, as a filter forgets its start
 FEW_SHARDS = 64  # up to so many, units and rows are dealt in turn
@@ -316,7 +316,7 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     e_step = float(rows[at[0]] * flops[at[1]] / speeds[at])
     kinds, cost = _bytes(task, cut, d, most, bounds, heavy)
     tiles = math.ceil(most / tile_rows(cost.scratch))
-    messages = math.ceil(tiles / TILES_A_MESSAGE) * cut.messages * task.passes
+    messages = tiles * cut.messages * task.passes
     each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
     exchanged, uneven, of_message = cut.exchanged, 0.0, each
     if cut.steps and cut.by_states(most, m):

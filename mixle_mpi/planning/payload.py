@@ -13,7 +13,7 @@ from typing import Any
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.profile import FLOAT
-from mixle_mpi.planning.shards import TILES_A_MESSAGE, Job, RangeCost, Shards, tile_rows
+from mixle_mpi.planning.shards import Job, RangeCost, Shards, tile_rows
 
 CHUNK_MESSAGES = 5  # to settle chunks forwards and backwards, and to add up; more where states are slow to be forgotten
 HEADER = 6  # float64 values that all ranks agree on once a pass, as in `execution.loop`; a test compares them
@@ -63,7 +63,7 @@ def payload(cut: Cut, rows: Sequence[int], bounds: Sequence[int]) -> dict[str, d
                 messages, values = step_by_step(cut, n, max(b - a for a, b in pairwise(bounds)))
                 give("model", "pass", m, m * values, messages)
                 continue
-            calls = math.ceil(math.ceil(n / tile) / TILES_A_MESSAGE) * cut.messages
+            calls = math.ceil(n / tile) * cut.messages
             give("model", "pass", m, (m * cut.payload + cut.exchanged) * n, calls)
         give("model", "pass", d * m, d * m * pooled)
         give("model", "m_step", d * m, d * m * cut.copied)

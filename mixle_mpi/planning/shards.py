@@ -16,7 +16,7 @@ from mixle_mpi.planning.profile import FLOAT, Held, Load, Sent, Share
 # As in `execution.executor`, which plans cannot import: a test compares them.
 TILE_VALUES = 1 << 18
 TILE_ROWS = 128, 16384
-TILES_A_MESSAGE = 2
+TILES_IN_FLIGHT = 2
 
 
 def tile_rows(scratch: float) -> int:
@@ -122,7 +122,7 @@ class Shards:
         self._groups = [_part(g, job.owners) for g in cut.groups]
         self._owners = [_part(o, job.owners) for o in cut.owners]
         self._elsewhere = cut.elsewhere or (0.0,) * len(cut.groups)
-        self._tiles = TILES_A_MESSAGE if cut.units > 1 else 1
+        self._tiles = TILES_IN_FLIGHT if cut.units > 1 else 1
         self._inside: dict[tuple, int] = {}
         self._sums: dict[tuple[int, int], tuple[float, float]] = {}
 

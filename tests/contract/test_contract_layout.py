@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mixle_mpi.contract.cuts import ALONE, EVERYONE, Groups, Holders
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Layout, Matrix
 
 
-def matrix(name, rows, params, stats, exclusive=None, total=None):
+def matrix(name, rows, params, stats, alone=None, total=None):
     rows = np.array(rows, dtype=np.int64)
-    exclusive = np.ones(len(rows), bool) if exclusive is None else np.array(exclusive)
-    return Matrix(name, rows, total or len(rows), exclusive, params, stats)
+    held = np.full(len(rows), ALONE) if alone is None else np.where(alone, ALONE, EVERYONE)
+    return Matrix(name, rows, total or len(rows), Holders(held, Groups(2)), params, stats)
 
 
 SUM, MIN, MAX = Combine.SUM, Combine.MIN, Combine.MAX

@@ -27,8 +27,8 @@ class Unigram(Bag):
         given = self.words.vocabulary
         return {} if given is None else {"vocabulary": list(given) if isinstance(given, tuple) else given}
 
-    def compile(self, nodes, path, members, total, exclusive, cuts):
-        return UnigramBank(nodes, path, members, total, exclusive, None)
+    def compile(self, nodes, path, members, total, holders, cuts):
+        return UnigramBank(nodes, path, members, total, holders, None)
 
 
 class UnigramBank(StepsBank):
@@ -39,7 +39,7 @@ class UnigramBank(StepsBank):
 
     def matrices(self):
         shape = (len(self.node.words.encoding.words),)
-        return [Matrix(self.path, self.members, self.total_members, self.exclusive, {"p": shape},
+        return [Matrix(self.path, self.members, self.total_members, self.holders, {"p": shape},
                        {"counts": (Combine.SUM, shape)})]  # fmt: skip
 
     def prepare(self, theta, packed):

@@ -19,8 +19,8 @@ from mixle_mpi import (
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
-from mixle_mpi.planning.balance import cut_at, plan_on
-from mixle_mpi.planning.cuts import uncut
+from mixle_mpi.planning.balance import plan_on
+from mixle_mpi.planning.cuts import cut_at, uncut
 from mixle_mpi.planning.payload import in_run, shard_costs
 from mixle_mpi.planning.profile import profile_of
 

@@ -14,9 +14,9 @@ from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
-from mixle_mpi.execution.shard import compile_tree, layout_of
+from mixle_mpi.execution.shard import compile_tree, cuts_of, layout_of
 from mixle_mpi.execution.threads import ThreadAxis, run_on_threads
-from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_rows, tile_widths
+from mixle_mpi.execution.tiles import TILES_IN_FLIGHT, tile_rows, tile_widths
 
 N, ITERATIONS = 203, 2
 PASSES = ITERATIONS + 1
@@ -101,19 +101,19 @@ def chosen(model, grid):
     return chosen_cut(model, grid.shape, None)
 
 
-def test_tiles_are_counted_and_share_messages():
-    """80000 rows in tiles of at most tile_rows; TILES_A_MESSAGE of them share a message on the model axis."""
+def test_tiles_and_their_messages_are_counted():
+    """80000 rows in tiles of at most tile_rows, each with a message on the model axis."""
     n, model = 80000, Mixture(Gaussian(), 64)
     data = np.random.default_rng(2).normal(size=n)
     found = run((1, 2), model, data=data)
     bound = load(data, model, serial_grid()).model
-    size = tile_rows(tile_widths(bound, "", 2)[0])
+    size = tile_rows(tile_widths(compile_tree(bound, cuts_of(bound, "", 0, 2), False), Alone())[0])
     tiles = -(-n // size)
-    assert tiles > 2 * TILES_A_MESSAGE
+    assert tiles > 2 * TILES_IN_FLIGHT
     for _, result in found:
         assert (result.counts.tiles, result.counts.tile_rows) == (PASSES * tiles, size)
         assert result.payload["model"].bytes == PASSES * 2 * n * 8
-        assert result.payload["model"].messages == PASSES * -(-tiles // TILES_A_MESSAGE)
+        assert result.payload["model"].messages == PASSES * tiles
         assert result.counts.unit_rows == PASSES * n * 32
 
 

@@ -13,7 +13,7 @@ from mixle_mpi.contract.decomposition import Partial, ReductionOp
 from mixle_mpi.execution.axis import Alone, checked
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import serial_grid
-from mixle_mpi.execution.partials import reduce_partials
+from mixle_mpi.execution.partials import reduce_partial
 from mixle_mpi.execution.threads import run_on_threads
 
 DATA = rows()
@@ -207,16 +207,15 @@ def test_folding_of_partials():
 
     def reduce(grid):
         part = Partial(ReductionOp.LOGSUMEXP, np.stack([top[grid.model.rank], total[grid.model.rank]])[:, None, :])
-        return reduce_partials([part, part], grid.model)
+        return reduce_partial(part, grid.model)
 
-    for got in run_on_threads(1, 3, reduce):
-        for value in got:
-            assert value.shape == (2, 1, 4)
-            with np.errstate(divide="ignore"):
-                level = value[0, 0] + np.log(value[1, 0])
-            expected = np.logaddexp(np.logaddexp(*(top[:2] + np.log(np.maximum(total[:2], 1e-300)))), -1e9)
-            np.testing.assert_allclose(level[[0, 1, 3]], expected[[0, 1, 3]], rtol=1e-14)
-            assert level[2] == -np.inf
+    for value in run_on_threads(1, 3, reduce):
+        assert value.shape == (2, 1, 4)
+        with np.errstate(divide="ignore"):
+            level = value[0, 0] + np.log(value[1, 0])
+        expected = np.logaddexp(np.logaddexp(*(top[:2] + np.log(np.maximum(total[:2], 1e-300)))), -1e9)
+        np.testing.assert_allclose(level[[0, 1, 3]], expected[[0, 1, 3]], rtol=1e-14)
+        assert level[2] == -np.inf
 
 
 def test_message_buffers_are_checked_p11():

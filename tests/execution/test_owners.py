@@ -8,6 +8,7 @@ from workload import difference
 
 from mixle_mpi import Gaussian, Laplace, Mixture, MultivariateGaussian, Record, Uniform
 from mixle_mpi.contract.blocks import unit_range
+from mixle_mpi.contract.cuts import ALONE, EVERYONE, Groups, Holders
 from mixle_mpi.contract.fields import Combine
 from mixle_mpi.contract.layout import Layout, Matrix
 from mixle_mpi.execution.axis import Alone
@@ -19,9 +20,9 @@ from mixle_mpi.execution.threads import run_on_threads
 SUM, MIN, MAX = Combine.SUM, Combine.MIN, Combine.MAX
 
 
-def matrix(name, n, params, stats, exclusive=None, **options):
-    own = np.ones(n, bool) if exclusive is None else np.array(exclusive)
-    return Matrix(name, np.arange(n), n, own, params, stats, **options)
+def matrix(name, n, params, stats, alone=None, **options):
+    held = np.full(n, ALONE) if alone is None else np.where(alone, ALONE, EVERYONE)
+    return Matrix(name, np.arange(n), n, Holders(held, Groups(2)), params, stats, **options)
 
 
 LAYOUT = Layout([
@@ -108,7 +109,7 @@ def test_rows_that_several_model_shards_hold_are_sent_once_in_one_form():
         matrix("b", 3, {"p": (3,)}, {}, [False, True, False]),
         matrix("c", 2, {"q": (4,)}, {}, [False, False], packed=5),
     ])  # fmt: skip
-    assert shared_slices(layout) == ([slice(6, 9), slice(12, 15)], [slice(0, 10)])
+    assert shared_slices(layout, [EVERYONE]) == [([slice(6, 9), slice(12, 15)], [slice(0, 10)])]
 
 
 @pytest.mark.parametrize("structure", ["full", "tied"])

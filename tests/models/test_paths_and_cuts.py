@@ -105,7 +105,7 @@ def test_shards_hold_every_row_of_every_matrix_and_exclusive_ones_once(name, sha
             assert m.total_rows == whole[m.name].total_rows
             assert (np.diff(m.rows) > 0).all()
             held[m.name][m.rows] += 1
-            alone[m.name][m.rows[m.exclusive]] += 1
+            alone[m.name][m.rows[m.holders.alone]] += 1
             assert m.params == whole[m.name].params and m.stats == whole[m.name].stats
     cut_something = False
     for n in whole:

@@ -12,7 +12,7 @@ from mixle_mpi import Categorical, Composite, Gaussian, Laplace, Mixture, Multiv
 from mixle_mpi.contract.decomposition import DecompAxis
 from mixle_mpi.contract.work import Assumed
 from mixle_mpi.planning.profile import profile_of
-from mixle_mpi.planning.shards import TILES_A_MESSAGE, workspace
+from mixle_mpi.planning.shards import TILES_IN_FLIGHT, workspace
 
 GATHERING = (DecompAxis.COMPONENT, DecompAxis.STATE, DecompAxis.TOPIC)
 
@@ -127,7 +127,7 @@ def best_time(model, workers: int, n: int, memory: float, speeds: list[float] | 
                 def cost(a, b, rows=rows, d=d, made=made, pattern=pattern):
                     if (a, b) not in made:
                         made[a, b] = shard_sums(model, pattern, a, b)
-                    tiles = 1 if pattern is None else TILES_A_MESSAGE
+                    tiles = 1 if pattern is None else TILES_IN_FLIGHT
                     time, size = made[a, b].total(rows, d, passes, row_bytes, tiles)
                     return time if size <= memory else math.inf
 

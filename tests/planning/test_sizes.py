@@ -182,8 +182,8 @@ def test_work_is_a_vector_of_kinds():
 
 
 def test_the_planner_knows_the_executors_tiles():
-    assert (shards.TILE_VALUES, shards.TILE_ROWS, shards.TILES_A_MESSAGE) == (
-        tiles.TILE_VALUES, tiles.TILE_ROWS, tiles.TILES_A_MESSAGE)  # fmt: skip
+    assert (shards.TILE_VALUES, shards.TILE_ROWS, shards.TILES_IN_FLIGHT) == (
+        tiles.TILE_VALUES, tiles.TILE_ROWS, tiles.TILES_IN_FLIGHT)  # fmt: skip
 
 
 @pytest.mark.timed
