@@ -169,7 +169,12 @@ class Bank:
         return 0
 
     def widths(self) -> tuple[int, int]:
-        """Float64 values of scratch of this bank and all below it: for each row, and for each step of a row."""
+        """Float64 values of scratch of this bank and all below it: for each row, and for each step of a row.
+
+        A bank without members is never evaluated.
+        """
+        if not self.size:
+            return 0, 0
         row, step = self.tile_width(), self.step_width()
         of_steps = {id(child) for child in self.step_banks()}
         for child in self.children():

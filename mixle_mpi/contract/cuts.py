@@ -150,40 +150,43 @@ class RangedCuts(Cuts):
     def cut_at(self, held: Held, members: np.ndarray, borders: Sequence[int], everyone: bool) -> None:
         """Cut some members (k,) of a bank, whose units have these borders in the list, alike; `everyone` of the shards
         takes part whether it holds any or not."""
-        ranks = self._ranks(borders[0], borders[-1])
+        ranks = self.ranks_of(borders[0], borders[-1])
         if everyone:
             ranks = self.groups.ranks[EVERYONE]
         elif len(ranks) == 1:
             return
-        ranges = [self._range(rank, borders) for rank in ranks]
-        answered = [first for _, first, _ in ranges]
-        for k in reversed(range(len(ranks))):  # one without units answers for none
-            low, _, high = ranges[k]
-            if low == high:
-                answered[k] = answered[k + 1] if k + 1 < len(ranks) else len(borders) - 1
-        place, number = ranks.index(self.groups.shard), self.groups.number(ranks)
-        group = CutGroup(members, number, ranks, place, (*answered, len(borders) - 1),
-                         tuple((low, high) for low, _, high in ranges))  # fmt: skip
+        group = self.group(borders, ranks, members)
         held.cut.append(group)
-        low, first, high = ranges[place]
+        low, first, high = self.units_of(self.groups.shard, borders)
         held.low[members], held.first[members], held.high[members] = low, first, high
         held.inner[members] = ALONE
         for at, unit in ((held.left, low), (held.right, high - 1)):
             at[members] = ALONE if low == high else self._holder(borders[unit], borders[unit + 1])
 
-    def _range(self, rank: int, borders: Sequence[int]) -> tuple[int, int, int]:
-        """First unit held, first answered for, and one after the last, of a shard."""
+    def group(self, borders: Sequence[int], ranks: tuple[int, ...], members: np.ndarray) -> CutGroup:
+        """Members that some shards, of which this is one, share."""
+        ranges = [self.units_of(rank, borders) for rank in ranks]
+        answered = [first for _, first, _ in ranges]
+        for k in reversed(range(len(ranks))):  # one without units answers for none
+            low, _, high = ranges[k]
+            if low == high:
+                answered[k] = answered[k + 1] if k + 1 < len(ranks) else len(borders) - 1
+        return CutGroup(members, self.groups.number(ranks), ranks, ranks.index(self.groups.shard),
+                        (*answered, len(borders) - 1), tuple((low, high) for low, _, high in ranges))  # fmt: skip
+
+    def units_of(self, rank: int, borders: Sequence[int]) -> tuple[int, int, int]:
+        """Of a node's units a shard's first that it holds, first that it answers for, and one after the last."""
         a, b = (min(max(x, borders[0]), borders[-1]) for x in self.bounds[rank : rank + 2])
         if a == b:
             return 0, 0, 0
         return bisect_right(borders, a) - 1, bisect_left(borders, a), bisect_left(borders, b)
 
-    def _ranks(self, start: int, stop: int) -> tuple[int, ...]:
+    def ranks_of(self, start: int, stop: int) -> tuple[int, ...]:
         """The shards that hold a part of a range of the list, which holds something itself."""
         first = bisect_right(self.bounds, start) - 1
         last = bisect_left(self.bounds, stop)
         return tuple(k for k in range(first, last) if self.bounds[k] < self.bounds[k + 1])
 
     def _holder(self, start: int, stop: int) -> int:
-        ranks = self._ranks(start, stop)
+        ranks = self.ranks_of(start, stop)
         return ALONE if ranks == (self.groups.shard,) else self.groups.number(ranks)

@@ -124,11 +124,12 @@ class HiddenMarkovBank(StepsBank):
 
     def _emissions(self, steps: Tile):
         """Log densities (units, steps) of the states held here."""
-        if len(self.banks) == 1:
+        if len(self.banks) == 1 and self.banks[0].size:
             return (yield from self.banks[0].score(steps))
         out = steps.array(self, "emissions", int(self.first_unit[-1]), steps.n)
         for bank, rows in zip(self.banks, self.unit_rows):
-            out[rows] = yield from bank.score(steps)
+            if bank.size:
+                out[rows] = yield from bank.score(steps)
         return out
 
     def _units(self, member: int) -> slice:
@@ -276,7 +277,8 @@ class HiddenMarkovBank(StepsBank):
         if id(self) in tile.captured:
             tile.captured[id(self)] = steps.offsets, resp.copy()
         for bank, rows in zip(self.banks, self.unit_rows):
-            yield from bank.accumulate(steps, resp if len(self.banks) == 1 else resp[rows])
+            if bank.size:
+                yield from bank.accumulate(steps, resp if len(self.banks) == 1 else resp[rows])
         if self.length is not None:
             yield from self.length.accumulate(tile, weights * self._begun(steps))
 

@@ -188,7 +188,7 @@ class MixtureBank(Bank):
         total[:] = 0.0
         scores = []
         for bank, log_weights, offsets in zip(self.banks, self.log_weights, self.offsets):
-            part = yield from bank.score(tile)
+            part = (yield from bank.score(tile)) if bank.size else np.empty((0, tile.n))
             normalise.raise_maximum(part, log_weights, offsets, top)
             scores.append(part)
         for part, log_weights, offsets, starts in zip(scores, self.log_weights, self.offsets, self.starts):
@@ -232,7 +232,8 @@ class MixtureBank(Bank):
             tile.captured[id(self)] = np.arange(tile.n) if tile.index is None else tile.index, own
         resp = self.responsibilities(tile, weights)
         for bank, part in zip(self.banks, resp):
-            yield from bank.accumulate(tile, part)
+            if bank.size:
+                yield from bank.accumulate(tile, part)
 
     def finish(self):
         count = self._stats[f"{self.path}#components"]["count"]

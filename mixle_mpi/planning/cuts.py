@@ -55,13 +55,45 @@ class CutNode:
         return self.stop - self.first
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step down the tree: one child number of a run, or with None all its copies alike."""
+
+    run: Run
+    number: int | None
+
+    @property
+    def role(self) -> str:
+        return self.run.role if self.number is None else self.run.role_of(self.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """A cut node as the planner sees it.
+
+    Attributes
+    ----------
+    way : steps to it from the root, or from the unit of another cut node that it is inside
+    rows : of it for each observation
+    inside : unit -> number of the cut node inside it
+    owner : the number among a cut's `owners` of the unit that it is inside, None of the outermost
+    """
+
+    profile: Profile
+    way: tuple[Step, ...]
+    rows: float
+    inside: dict[int, int]
+    owner: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Cut:
     """A way to cut a model.
 
     Attributes
     ----------
-    nodes : the nodes that are cut, in tree order, the first one outermost
+    model : what is cut
+    nodes : the nodes that are cut, in tree order, the first one outermost; `divided` says more of each
     fixed : what every shard has
     segments : the units
     groups : what each group of units costs once in a shard that holds any of it
@@ -74,7 +106,9 @@ class Cut:
     elsewhere : for each group, the equal units of members that are not cut: they are maximised together
     """
 
+    model: Profile
     nodes: tuple[CutNode, ...]
+    divided: tuple[Divided, ...]
     reduction: ReductionOp
     fixed: Load
     segments: tuple[Segment, ...]
@@ -123,23 +157,11 @@ class Cut:
         return self.fixed.sent.copied + self.fixed.together.copied + self.sent.common
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step down the tree: one child number of a run, or with None all its copies alike."""
-
-    run: Run
-    number: int | None
-
-    @property
-    def role(self) -> str:
-        return self.run.role if self.number is None else self.run.role_of(self.number)
-
-
 def uncut(model: Profile) -> Cut:
     """The cut that is none: one unit, the whole model."""
     load = model.load
     shared = Load(row_flops=load.row_flops, held=load.shared, sent=load.together, row_scratch=load.row_scratch)
-    return Cut((CutNode("", DecompAxis.NONE, range(2)),), ReductionOp.REPLICATE, Load(),
+    return Cut(model, (CutNode("", DecompAxis.NONE, range(2)),), (), ReductionOp.REPLICATE, Load(),
                (Segment(1, load.copies(1, False), 0),), (shared,))  # fmt: skip
 
 
@@ -246,7 +268,8 @@ def plain_cut(model: Profile, steps: tuple[Step, ...], node: Profile) -> Cut:
     whole = sum(s.count for s in segments)
     cut = CutNode(path_of(steps), node.decomposition.axis, range(whole + 1))
     fixed = rest(model, steps) + Load(node.cost.cut.flops * place.rows * place.together)
-    return Cut((cut,), node.decomposition.reduction, fixed, tuple(segments), tuple(groups),
+    return Cut(model, (cut,), (Divided(node, steps, place.rows, {}),), node.decomposition.reduction, fixed,
+               tuple(segments), tuple(groups),
                payload=node.cost.payload * place.rows * place.together, messages=node.cost.messages,
                exchanged=node.cost.exchanged * place.rows * place.together, steps=node.cost.steps * place.rows,
                step_flops=node.cost.step_flops * place.together,
@@ -306,14 +329,17 @@ class _Nest:
         self.groups: list[Load] = []
         self.owners: list[Load] = []
         self.nodes: list[CutNode] = []
+        self.divided: list[Divided] = []
         self.numbers: dict[int, int] = {}
         self.payload = self.exchanged = self.steps = self.step_flops = 0.0
         self.at = 0
 
-    def divide(self, node: Profile, path: str, rows: float, owners: tuple[int, ...], depth: int) -> bool:
+    def divide(self, node: Profile, way: tuple[Step, ...], path: str, rows: float, owners: tuple[int, ...],
+               depth: int) -> bool:  # fmt: skip
         """Append the units of a node, divided further down to a depth. Whether it was short enough."""
         place, borders, axis = len(self.nodes), [self.at], node.decomposition.axis
         self.nodes.append(CutNode(path, axis, borders))
+        self.divided.append(Divided(node, way, rows, {}, owners[-1] if owners else None))
         for run in node.units():
             deeper = inside(run.profile, self.held_once) if depth else None
             load = run.profile.load.rows(run.rows * rows)
@@ -324,6 +350,7 @@ class _Nest:
                 return False
             else:
                 for k in range(run.count):
+                    self.divided[place].inside[len(borders) - 1] = len(self.nodes)
                     if not self._inside(run, k, deeper, node.unit.rows(rows), path, rows, owners, depth):
                         return False
                     borders.append(self.at)
@@ -351,7 +378,7 @@ class _Nest:
         if inner.cost.step_flops > self.step_flops:
             self.steps, self.step_flops = inner.cost.steps * below, inner.cost.step_flops
         there = "/".join(filter(None, [path, run.role_of(k), path_of(steps)]))
-        return self.divide(inner, there, below, (*owners, len(self.owners) - 1), depth - 1)
+        return self.divide(inner, steps, there, below, (*owners, len(self.owners) - 1), depth - 1)
 
 
 def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: int, held_once: set[str]) -> Cut | None:
@@ -361,13 +388,14 @@ def nested_cut(model: Profile, steps: tuple[Step, ...], node: Profile, depth: in
     place = _place(model, steps)
     rows = place.rows
     nest = _Nest(not place.elsewhere, held_once)
-    if not nest.divide(node, path_of(steps), rows, (), depth):
+    if not nest.divide(node, steps, path_of(steps), rows, (), depth):
         return None
     # a contiguous range shares at most its first and its last inner node with others
     fixed = rest(model, steps) + Load(node.cost.cut.flops * rows)
-    return Cut(tuple(nest.nodes), node.decomposition.reduction, fixed, tuple(nest.segments),
-               tuple(nest.groups), tuple(nest.owners), node.cost.payload * rows + 2.0 * nest.payload,
-               node.cost.messages + 1.0, node.cost.exchanged * rows + nest.exchanged, nest.steps, nest.step_flops,
+    return Cut(model, tuple(nest.nodes), tuple(nest.divided), node.decomposition.reduction, fixed,
+               tuple(nest.segments), tuple(nest.groups), tuple(nest.owners),
+               node.cost.payload * rows + 2.0 * nest.payload, node.cost.messages + 1.0,
+               node.cost.exchanged * rows + nest.exchanged, nest.steps, nest.step_flops,
                elsewhere=_elsewhere(nest.segments, len(nest.groups), place), depth=depth)  # fmt: skip
 
 

@@ -138,9 +138,10 @@ class Load:
         )  # fmt: skip
 
     def rows(self, rows: float) -> Load:
-        """That for `rows` rows of each observation."""
-        return replace(self, flops=self.flops * rows, row_flops=self.row_flops * rows, scratch=self.scratch * rows,
-                       row_scratch=self.row_scratch * rows)  # fmt: skip
+        """That for `rows` rows of each observation; there is room for all of them, also where some are missing."""
+        room = max(rows, 1.0)
+        return replace(self, flops=self.flops * rows, row_flops=self.row_flops * rows, scratch=self.scratch * room,
+                       row_scratch=self.row_scratch * room)  # fmt: skip
 
     def below(self, place: Hashable) -> Load:
         """That of a child, as part of its parent."""

@@ -17,6 +17,7 @@ from mixle_mpi import (
     Uniform,
 )
 from mixle_mpi.contract.blocks import shard_rows
+from mixle_mpi.execution.choose import observed
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
 from mixle_mpi.planning.balance import plan_on
@@ -62,7 +63,8 @@ def mismatches(model, shape, cut, found) -> list[str]:
     d, m = shape
     result = found[0][1]
     bound = load(table(), model, serial_grid()).model
-    plan = plan_on(bound, Resources.local(d * m), n_data=N, shape=shape, cut=cut if m > 1 else None)
+    plan = plan_on(bound, Resources.local(d * m), n_data=N, shape=shape, cut=cut if m > 1 else None,
+                   given=observed(bound, N))
     passes, m_steps = result.counts.passes, result.n_iter
     wrong = []
 
