@@ -24,11 +24,11 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     """Read and check the data, plan for the ranks that options say, and print; the exit code. Collective."""
     from mixle_mpi.contract.work import CALL_SECONDS
     from mixle_mpi.data.table import on_first
-    from mixle_mpi.execution.choose import chosen_cut, observed
+    from mixle_mpi.execution.choose import asked_grid, observed
     from mixle_mpi.execution.em import check_options
     from mixle_mpi.execution.load import parse_grid, read
     from mixle_mpi.execution.shard import check_cut
-    from mixle_mpi.planning.balance import plan_grid, plan_on
+    from mixle_mpi.planning.balance import plan_grid
     from mixle_mpi.planning.describe import lines
 
     resources, *_ = machine_of(options)
@@ -47,11 +47,13 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
 
     def planned():
         if shape is None:
-            return plan_grid(found.model, resources, n_data=rows, nested=False, cut=asked.get("cut"), given=given)
+            return plan_grid(found.model, resources, n_data=rows, cut=asked.get("cut"), given=given)
         if shape[0] * shape[1] != len(resources.devices):
             raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
-        cut = chosen_cut(found.model, shape, asked.get("cut"))
-        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=cut, given=given)
+        choice = asked_grid(found.model, rows, resources, shape, asked.get("cut"))
+        if choice.plan is None:
+            raise ModelError(f"cut {choice.cut!r} can be run but not planned: the nodes there are not alike")
+        return choice.plan
 
     plan = on_first(world, planned)
     if world.rank == 0:

@@ -39,7 +39,6 @@ def parser() -> Parser:
     p.add_argument("--demo", action="store_true", help="the packaged example")
     p.add_argument("--rows", metavar="N", required=True, help="rows in all, as in 1e9")
     add_machine_options(p)
-    p.add_argument("--no-nested", action="store_true", help="only cuts of one node, as fits can run them today")
     for name, text in COUNTS.items():
         p.add_argument(f"--{name}", metavar="[FIELD=]X", nargs="+", action="extend", default=[],
                        help=f"{text}, for one field of a record or for all")  # fmt: skip
@@ -136,7 +135,7 @@ def work(options: argparse.Namespace) -> int:
         for name in values:
             if name and name not in fields:
                 raise ModelError(f"--{what} {name}=...: the model has no field {name!r}; {nearest(name, fields)}")
-    plan = plan_grid(model, resources, n_data=rows, nested=not options.no_nested, given=given)
+    plan = plan_grid(model, resources, n_data=rows, given=given)
     if options.json:
         say(json.dumps(as_data(plan, model, resources, given), indent=1))
     else:

@@ -145,11 +145,11 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
         check_cut(model, cut)
     choice = None
     if shape is not None:
-        choice = _asked(model, n, resources, shape, chosen_cut(model, shape, cut))
+        choice = asked_grid(model, n, resources, shape, cut)
     elif kept is not None and kept["ranks"] == ranks and (cut is None or kept["cut"] in (None, cut)):
         choice = _kept(model, n, resources, kept)
     if choice is None:
-        plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model, n), cut=cut, first=FIRST)
+        plan = plan_grid(model, resources, n_data=n, given=observed(model, n), cut=cut, first=FIRST)
         choice = choice_of(plan, ranks)
     if choice.plan is not None and not choice.plan.fits:
         besides = f" That is besides {size(taken)} that each process takes by itself." if taken else ""
@@ -157,12 +157,14 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     return choice
 
 
-def _asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
+def asked_grid(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
     """The grid that was asked for, of all ranks in order: every border even, but for those of units where it is worth
-    while to balance them."""
+    while to balance them. Where no cut was asked for it is the fastest."""
     check_shape(*shape, len(resources.devices))
     devices = tuple(map(tuple, np.arange(len(resources.devices)).reshape(shape).tolist()))
     bounds, given = None, observed(model, n)
+    if shape[1] > 1 and cut is None:
+        cut = plan_shape(model, resources, n_data=n, shape=shape, cut=None, given=given).extra["cut"]
     try:
         plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=given)
         if shape[1] > 1:

@@ -196,7 +196,7 @@ def fit(
 def fit_loaded(
     loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, *, cut: str | None = None, bounds=None, max_iter=100,
     tol=1e-6, starts=1, init="auto", seed=0, impossible="error", callback: Callback | None = None,
-    watch: Watch | None = None, reduce_statistics: bool = True,
+    watch: Watch | None = None, pipelined: bool = True, reduce_statistics: bool = True,
 ) -> Result:  # fmt: skip
     """`optimize` on a grid whose ranks have their rows. Collective.
 
@@ -206,7 +206,9 @@ def fit_loaded(
     watch = watch or Watch()
     check_rows(loaded)
     clock.watch(grid)
-    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds)
+    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds, pipelined)
+    if not executor.given():  # starting values come from the rows
+        check_components(loaded)
     warm(executor)
     clock.lap("compile")
     settings = run_settings(seed, init, starts, tol, max_iter)
@@ -361,9 +363,13 @@ def warn_of(record: dict, tol: float | None) -> None:
 
 
 def check_rows(loaded: Loaded) -> None:
-    """Refuse data with nothing to fit, or fewer rows than components."""
+    """Refuse data with nothing to fit."""
     if loaded.effective <= 0:
         raise DataError(f"there is nothing to fit: {loaded.total} rows, none with a weight and anything observed")
+
+
+def check_components(loaded: Loaded) -> None:
+    """Refuse fewer rows than components, as each of them has to start from some."""
     for node in loaded.model.walk():
         if isinstance(node, Mixture):
             n, what = loaded.total, "rows"

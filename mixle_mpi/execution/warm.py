@@ -19,6 +19,8 @@ from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.topic_model import TopicModel
 from mixle_mpi.models.units import ManyUnits
+from mixle_mpi.planning.cuts import cut_at, nested_path
+from mixle_mpi.planning.profile import profile_of
 
 ROWS = 8
 
@@ -87,8 +89,25 @@ def rehearse(executor: Executor, every_form: bool) -> None:
     """One pass over a few rows with hardly any components, alone: of the whole model, then as it is cut."""
     model, rows = small(executor.model), FirstRows(executor.source)
     one_pass(Executor(model, rows, serial_grid(), None), every_form)
-    if executor.cut is not None:
-        one_pass(Executor(model, rows, Grid(Alone(), Alone(), Mirror()), executor.cut), every_form=False)
+    for cut in [] if executor.cut is None else rehearsed_cuts(executor.model, executor.cut, model):
+        one_pass(Executor(model, rows, Grid(Alone(), Alone(), Mirror()), cut), every_form=False)
+
+
+def rehearsed_cuts(model: Node, cut: str, smaller: Node) -> list[str]:
+    """The paths at which a smaller tree is cut to rehearse a cut; of several nodes at once, one for each kind."""
+    if not nested_path(cut)[1]:
+        return [cut]
+    kinds = {type(node.profile.node) for node in cut_at(profile_of(model), cut).divided}
+    found: dict[type, str] = {}
+
+    def visit(node: Node, path: str) -> None:
+        if type(node) in kinds:
+            found.setdefault(type(node), path)
+        for role, child in node.roles():
+            visit(child, f"{path}/{role}" if path else role)
+
+    visit(smaller, "")
+    return list(found.values())
 
 
 def one_pass(executor: Executor, every_form: bool) -> None:

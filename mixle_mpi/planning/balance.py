@@ -115,15 +115,24 @@ def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = 
 
 def plan_shape(model: Node, resources: Resources, *, n_data: int, shape: tuple[int, int], cut: str | None,
                given: Given | None = None, first: int | None = None) -> BalancePlan:  # fmt: skip
-    """The fastest plan on a D x M grid with one cut, as `plan_grid` finds it; see there."""
+    """The fastest plan on a D x M grid, as `plan_grid` finds it, with one cut or, where that is None, any; see there.
+
+    Raises ModelError when M > 1 and nothing can be cut.
+    """
     task, assumed = task_of(model, resources, n_data, given, n_data < shape[0] and shape[1] == 1)
-    divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
+    cuts = [uncut(task.model)]
+    if shape[1] > 1:
+        cuts = list(cuts_of(task.model)) if cut is None else [cut_at(task.model, cut)]
+    if not cuts:
+        raise ModelError(f"grid {shape[0]} x {shape[1]}: no node of this model can be cut; use M = 1")
     best: Candidate | None = None
-    for pool in pools_of(resources, first):
-        found = candidate(task, divided, *shape, pool) if len(pool.numbers) >= shape[0] * shape[1] else None
-        if found is not None and better(found, best):
-            best = found
+    for divided in cuts:
+        for pool in pools_of(resources, first):
+            found = candidate(task, divided, *shape, pool) if len(pool.numbers) >= shape[0] * shape[1] else None
+            if found is not None and better(found, best):
+                best = found
     if best is None:
+        cut = cuts[0].path if shape[1] > 1 else None
         return plan_on(model, resources, n_data=n_data, shape=shape, cut=cut, given=given)
     return made_plan(task, best, described(task, best), [], assumptions(assumed, resources))
 
@@ -265,7 +274,7 @@ def cut_ranges(plan: Candidate) -> list[dict[str, Any]]:
 def summary(plan: Candidate) -> dict[str, Any]:
     """A runner-up in short."""
     return {"data_parallel": plan.shards, "model_parallel": plan.model_shards, "axis": plan.cut.axis.value,
-            "cut": None if plan.cut.axis is DecompAxis.NONE else plan.cut.path, "nested": plan.cut.nested,
+            "cut": None if plan.cut.axis is DecompAxis.NONE else plan.cut.path,
             "seconds": plan.total, "workers_used": plan.busy, "bytes": int(plan.bytes["total"])}  # fmt: skip
 
 

@@ -409,6 +409,12 @@ def nested_path(path: str) -> tuple[str, int]:
     return where, int(depth or DEEPEST)
 
 
+def cut_words(path: str) -> str:
+    """Where a model is cut, in words."""
+    where, depth = nested_path(path)
+    return (where or "the root") + (" and inside" if depth else "")
+
+
 def nested_nodes(model: Node, path: str) -> tuple[CutNode, ...] | None:
     """The nodes that a path of a nested cut means; None for a plain path. Raises ModelError where there are none."""
     return cut_at(profile_of(model), path).nodes if nested_path(path)[1] else None

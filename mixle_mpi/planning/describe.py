@@ -9,6 +9,7 @@ from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import Assumed
 from mixle_mpi.planning.balance import BalancePlan
+from mixle_mpi.planning.cuts import cut_words
 from mixle_mpi.planning.profile import FLOAT, Profile, profile_of
 from mixle_mpi.planning.rationale import size
 from mixle_mpi.planning.resources import Resources
@@ -93,11 +94,11 @@ def plan_table(plan: BalancePlan) -> list[str]:
     """The chosen plan and the runner-ups."""
     extra = plan.extra
     own = {"data_parallel": plan.data_parallel, "model_parallel": plan.model_parallel, "cut": extra["cut"],
-           "nested": len(extra["cuts"]) > 1, "seconds": extra["seconds"]["total"], "workers_used": plan.workers_used,
+           "seconds": extra["seconds"]["total"], "workers_used": plan.workers_used,
            "bytes": extra["bytes"]["total"]}  # fmt: skip
     rows = []
     for mark, p in [("->", own), *(("  ", r) for r in extra["runner_ups"])]:
-        cut = "whole model" if p["cut"] is None else (p["cut"] or "the root") + (" and inside" if p["nested"] else "")
+        cut = "whole model" if p["cut"] is None else cut_words(p["cut"])
         rows.append([f"{mark} {p['data_parallel']:,} x {p['model_parallel']:,}", cut, seconds(p["seconds"]),
                      f"{p['seconds'] / own['seconds']:.3f}", f"{p['workers_used']:,}", size(p["bytes"])])  # fmt: skip
     return table(["   grid D x M", "cut", "iteration", "relative", "busy", "memory/rank"], rows)

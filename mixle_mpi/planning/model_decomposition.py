@@ -12,7 +12,7 @@ from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Reductio
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import Assumed
-from mixle_mpi.planning.cuts import Cut, cuts_of, shardable
+from mixle_mpi.planning.cuts import Cut, cut_words, cuts_of, shardable
 from mixle_mpi.planning.partition import partition
 from mixle_mpi.planning.profile import FLOAT, Profile, profile_of
 from mixle_mpi.planning.resources import DeviceSpec, Resources
@@ -243,7 +243,7 @@ def decompose_model(
         else f"there are {n_data} rows for {workers} workers" if not enough else "data parallelism is not preferred"
     )  # fmt: skip
     busy = sum(c.stop > c.start for c in cuts)
-    where = cut.path or "the root"
+    where = cut_words(cut.path)
     return ModelDecomposition(
         cut.axis, cut.reduction, cut.units, cuts,
         f"The {cut.units} units of {where} are divided over {busy} of {workers} workers, because {reason}; "

@@ -31,7 +31,8 @@ def named(cut: Cut) -> str:
     """What is cut, in words."""
     unit = {DecompAxis.COMPONENT: "component", DecompAxis.FACTOR: "factor", DecompAxis.STATE: "state",
             DecompAxis.TOPIC: "topic"}[cut.axis]  # fmt: skip
-    where = f' of "{cut.path}"' if cut.path else ""
+    first = cut.nodes[0].path
+    where = f' of "{first}"' if first else ""
     if cut.nested:
         return f"the {counted(cut.units, 'unit')} of {counted(len(cut.nodes), 'nested node')}{where}"
     return f"the {counted(cut.units, unit)}{where}"

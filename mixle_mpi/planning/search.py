@@ -101,10 +101,10 @@ def _least(values: np.ndarray) -> np.ndarray:
 
 def ranked(others: list[Candidate], best: Candidate) -> list[Candidate]:
     """The best of the other plans, one for each grid and path."""
-    seen = {(best.shards, best.model_shards, best.cut.path, best.cut.nested)}
+    seen = {(best.shards, best.model_shards, best.cut.path)}
     result = []
     for c in sorted(others, key=lambda c: (c.total, -c.busy, c.model_shards)):
-        name = (c.shards, c.model_shards, c.cut.path, c.cut.nested)
+        name = (c.shards, c.model_shards, c.cut.path)
         if name not in seen:
             seen.add(name)
             result.append(c)

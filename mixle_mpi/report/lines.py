@@ -10,6 +10,7 @@ from typing import Any
 from mixle_mpi import __version__
 from mixle_mpi.execution.choose import Choice
 from mixle_mpi.execution.result import Iteration, Result
+from mixle_mpi.planning.cuts import cut_words
 from mixle_mpi.planning.describe import table
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
@@ -67,7 +68,7 @@ def choice_lines(choice: Choice) -> list[str]:
     if choice.tried:
         rows = [["grid tried", "cut", "predicted s", "measured s"]]
         for of in choice.tried:
-            cut = "-" if of["cut"] is None else of["cut"] or "the root"
+            cut = "-" if of["cut"] is None else cut_words(of["cut"])
             numbers = ("-" if of[k] is None else f"{of[k]:.3g}" for k in ("predicted", "measured"))
             rows.append([f"{of['grid'][0]} x {of['grid'][1]}", cut, *numbers])
         lines += table(rows[0], rows[1:])
@@ -77,7 +78,7 @@ def choice_lines(choice: Choice) -> list[str]:
     if choice.how == "tuned":
         why = f"The fastest of {len(choice.tried)} that were measured."
     idle = f", {choice.idle} idle" if choice.idle else ""
-    cut = f", cut at {choice.cut or 'the root'}" if m > 1 else ""
+    cut = f", cut at {cut_words(choice.cut or '')}" if m > 1 else ""
     return [*lines, f"grid {d} x {m} of {plural(choice.ranks, 'rank')}{idle}{cut}: {why[:1].lower()}{why[1:]}"]
 
 
@@ -107,7 +108,7 @@ class Progress:
 def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, directory: Path) -> list[str]:
     """The summary, the accounting and the model."""
     d, m = result.grid
-    cut = "" if result.cut is None else f", cut at {result.cut or 'the root'}"
+    cut = "" if result.cut is None else f", cut at {cut_words(result.cut)}"
     bound = " (a lower bound)" if any(node.restarts for node in result.model.walk()) else ""
     return [
         f"{result.status} after {plural(result.n_iter, 'iteration')}: "

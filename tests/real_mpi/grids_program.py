@@ -1,6 +1,6 @@
 """Run under mpirun: every tree on the grids of this many ranks, against rank 0 alone; on more than six, which takes
-long, the models of sequences and those of `LARGE` with their first cut. On more than three the cuts are dealt over the
-grids, but for those of `EVERYWHERE`.
+long, the models of sequences and those of `LARGE` with their first cut. Each is also cut at several nodes at once,
+where it has them. On more than three the cuts are dealt over the grids, but for those of `EVERYWHERE`.
 
 Prints a line for each; exit code 1 when one differs.
 """
@@ -20,9 +20,12 @@ from mpi4py import MPI
 from workload import difference, rows, trees
 
 from mixle_mpi import Resources
+from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import all_arrive, serial_grid
 from mixle_mpi.execution.shard import cut_paths
+from mixle_mpi.planning.cuts import cut_at
+from mixle_mpi.planning.profile import profile_of
 
 ITERATIONS = 6
 EVERYWHERE = "nested"
@@ -39,6 +42,15 @@ def dealt(name: str, cuts: list, shapes: list[tuple[int, int]], ranks: int) -> d
     return {shape: found.get(shape, [None]) for shape in shapes}
 
 
+def with_nested(model, cuts: list) -> list:
+    """The cuts, and that of the root with all that can be cut inside."""
+    try:
+        cut_at(profile_of(model), "**")
+    except ModelError:
+        return cuts
+    return [*cuts, "**"]
+
+
 def main(shapes: list[str], control: bool) -> int:
     comm = MPI.COMM_WORLD
     resources = Resources.from_mpi()
@@ -49,6 +61,7 @@ def main(shapes: list[str], control: bool) -> int:
     if comm.size > 6:
         some = {*chains.TREES, *LARGE}
         work = {name: (make, model, cuts[:1]) for name, (make, model, cuts) in work.items() if name in some}
+    work = {name: (make, model, with_nested(model, cuts)) for name, (make, model, cuts) in work.items()}
     grids = [tuple(map(int, shape.split("x"))) for shape in shapes]
     failures = 0
     for name, (make, model, cuts) in work.items():
