@@ -123,6 +123,7 @@ SETTINGS = (
     Setting("fit.starts", whole(1), 1, "starts with other seeds; the best is kept", "N"),
     Setting("fit.seed", whole(None), 0, "the start depends on it and on nothing else", "N"),
     Setting("fit.impossible", one_of("error", "skip"), "error", "rows of probability zero: error or skip", "HOW"),
+    Setting("fit.pipelined", yes_or_no, True, "score the next tile while one waits for other model shards"),
     Setting("fit.backend", one_of("auto", "local", "mpi"), "auto", "auto is mpi under a launcher, else local", "NAME"),
     Setting("fit.max_time", time_limit, "auto", "end in time, with a checkpoint; auto is SLURM's end of the job",
             "HH:MM:SS"),

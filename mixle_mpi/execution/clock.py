@@ -10,6 +10,7 @@ import numpy as np
 
 from mixle_mpi.execution.axis import Traffic
 from mixle_mpi.execution.grid import Grid
+from mixle_mpi.execution.pipeline import Times
 from mixle_mpi.kernels.compiling import compile_seconds, working_time
 
 # in the order in which they are reported
@@ -41,11 +42,14 @@ class Clock:
     Attributes
     ----------
     resident : bytes of this rank's memory when its grid was chosen, 0 where none was
+    in_flight : seconds between the start and the arrival of messages over the model axis, in passes, and of these
+        `waited` those in which nothing else was done
     """
 
     def __init__(self, begun: float | None = None):
         self.begun = time.perf_counter() if begun is None else begun
         self.resident = 0
+        self.in_flight = self.waited = 0.0
         self._compiled = compile_seconds()
         self.last = self.begun - self._compiled
         self._claimed: dict[str, float] = {}
@@ -82,11 +86,13 @@ class Clock:
             own[axis] = own.get(axis, Traffic()) + (now[axis] - self._sent[axis])
         self._sent = now
 
-    def add(self, seconds: dict[str, float]) -> None:
+    def add(self, times: Times) -> None:
         """Claim time of a pass that was measured inside; the rest since the last lap is "other"."""
         self._iterations.append({})
-        for phase, value in seconds.items():
+        for phase, value in times.seconds.items():
             self._claim(phase, value)
+        self.in_flight += times.in_flight
+        self.waited += times.seconds["model_axis"]
         self._claim_traffic("model_axis")
         self.last = working_time()
 

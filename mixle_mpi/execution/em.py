@@ -56,6 +56,7 @@ def optimize(
     sequence: str | None = None,
     impossible: str = "error",
     rows: str = "replicated",
+    pipelined: bool = True,
     callback: Callback | None = None,
     checkpoint=None,
     checkpoint_every: float = EVERY,
@@ -74,8 +75,8 @@ def optimize(
     backend : "local" for this process, "mpi" for all ranks
     grid : "DxM" or (D, M): D data shards of M model shards each; or "auto", the fastest that the planner finds, which
         may leave ranks idle
-    cut : path of the nodes whose units are dealt over the model shards, as in "component_*/factor_0"; by default
-        the planner's with grid "auto", else the first node in tree order that can be cut
+    cut : path of the nodes whose units are dealt over the model shards, as in "component_*/factor_0"; with "/**" at its
+        end ("**" for the root) what can be cut inside the node's units is cut as well. By default the fastest
     tune : measure the planner's best grids, a second each, and take the fastest
     max_iter : number of M-steps at most
     tol : stop when the log likelihood changes by less than this per observation; None never stops
@@ -88,6 +89,8 @@ def optimize(
         sequence follow each other, and columns that the model reads beside sequences are constant in each
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
+    pipelined : where the model is cut, score the next tile of rows while one waits for the other model shards; the
+        result has the same bits either way
     callback : called after each pass on every rank, with an `Iteration`
     checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
@@ -120,7 +123,7 @@ def optimize(
         return fit_on_ranks(
             data, model, ranks, shape=shape, ready=ready, cut=cut, tune=tune, max_iter=max_iter, tol=tol,
             starts=starts, init=init, seed=seed, weights=weights, sequence=sequence, impossible=impossible,
-            local=rows == "local",
+            local=rows == "local", pipelined=pipelined,
             callback=callback if ready is None or ranks.rank == 0 else None,
             watch=watch_of(checkpoint, checkpoint_every, resume, max_time),
         )  # fmt: skip

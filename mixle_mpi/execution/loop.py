@@ -135,7 +135,7 @@ def iterate(
     grid = executor.grid
     while True:
         found = executor.e_step()
-        clock.add(found.seconds)
+        clock.add(found)
         if reduce_statistics:
             executor.reduce_stats()
         clock.lap("data_axis")

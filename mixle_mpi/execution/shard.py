@@ -14,7 +14,8 @@ from mixle_mpi.contract.layout import Layout
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.path import Path
 from mixle_mpi.models.units import ManyUnits
-from mixle_mpi.planning.cuts import CutNode, nested_nodes
+from mixle_mpi.planning.cuts import CutNode
+from mixle_mpi.planning.paths import nested_nodes
 from mixle_mpi.planning.shards import even_bounds
 
 

@@ -19,7 +19,7 @@ from mixle_mpi.execution.initialise import level_of
 from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.topic_model import TopicModel
 from mixle_mpi.models.units import ManyUnits
-from mixle_mpi.planning.cuts import cut_at, nested_path
+from mixle_mpi.planning.paths import cut_at, nested_path
 from mixle_mpi.planning.profile import profile_of
 
 ROWS = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from mixle_mpi.models.chunks import Chain, Chunks
 from mixle_mpi.models.hidden_markov import HiddenMarkov, recursion_work
 from mixle_mpi.models.sequence import StepsBank
 from mixle_mpi.models.state_columns import StateColumns
+from mixle_mpi.models.state_exchange import StateExchange
 from mixle_mpi.models.units import Units
 
 NARROW = 6  # states, up to which recursions run across sequences
@@ -95,6 +95,7 @@ class HiddenMarkovBank(StepsBank):
         self.low, self.high = units.held.low, units.held.high
         self.first_unit = np.concatenate([[0], np.cumsum(self.high - self.low)])  # of each member
         self.whole = np.setdiff1d(np.arange(self.size), units.held.cut_members)
+        self.exchanges = [StateExchange(group, self.first_unit, self.node.num_states) for group in units.held.cut]
         self._name = f"{path}#chain"
 
     def step_banks(self):
@@ -135,66 +136,11 @@ class HiddenMarkovBank(StepsBank):
     def _units(self, member: int) -> slice:
         return slice(int(self.first_unit[member]), int(self.first_unit[member + 1]))
 
-    def _answered(self, member: int, group: CutGroup) -> slice:
-        """The units of a cut member for which this shard answers: the last ones of those that it holds."""
-        stop = int(self.first_unit[member + 1])
-        return slice(stop - (group.answered[group.place + 1] - group.answered[group.place]), stop)
-
     def _dealt(self, offsets: np.ndarray, shards: int) -> list[int]:
         """Borders of the sequences that each of so many shards runs: about as many steps for each."""
         steps = offsets[-1] * np.arange(1, shards) / shards
         inner = np.searchsorted(offsets, steps, side="left")
         return [0, *np.minimum(inner, len(offsets) - 1).tolist(), len(offsets) - 1]
-
-    def _to_sequences(self, group: CutGroup, emissions: np.ndarray, offsets: np.ndarray, dealt: list[int]):
-        """Log densities (members, states, own steps) of the sequences that this shard runs of a group."""
-        of_steps, states = offsets[dealt], np.diff(group.answered)
-        held, k = np.stack([emissions[self._answered(m, group)] for m in group.members]), len(group.members)
-        parts = [held[:, :, a:b].ravel() for a, b in pairwise(of_steps)]
-        own = int(of_steps[group.place + 1] - of_steps[group.place])
-        expected = [k * int(n) * own for n in states]
-        came = yield self._gather(group, parts, expected, int(offsets[-1]), self.node.num_states)
-        return np.concatenate([part.reshape(k, int(n), own) for part, n in
-                               zip(np.split(came, np.cumsum(expected)[:-1]), states)], axis=1)  # fmt: skip
-
-    def _gather(self, group: CutGroup, parts: list[np.ndarray], expected: list[int], steps: int, states: int):
-        """What goes to each shard of a group, and how much comes from each, of values of all members, states, steps."""
-        whole = len(group.members) * states * steps
-        return Partial(ReductionOp.GATHER, np.concatenate(parts), tuple(map(len, parts)), tuple(expected), whole,
-                       group=group.number)  # fmt: skip
-
-    def _to_states(self, group: CutGroup, posteriors: np.ndarray, offsets: np.ndarray, dealt: list[int], resp):
-        """Write the posteriors of the states held here to resp (units, steps), from those of all states in the steps of
-        the sequences that were run here (members, states, own steps)."""
-        of_steps, k = offsets[dealt], len(group.members)
-        parts = [posteriors[:, a:b].ravel() for a, b in group.held]
-        low, high = group.held[group.place]
-        expected = [k * (high - low) * int(n) for n in np.diff(of_steps)]
-        held = sum(b - a for a, b in group.held)
-        came = yield self._gather(group, parts, expected, int(offsets[-1]), held)
-        for part, (a, b) in zip(np.split(came, np.cumsum(expected)[:-1]), pairwise(of_steps)):
-            for m, own in zip(group.members, part.reshape(k, high - low, b - a)):
-                resp[self._units(m), a:b] = own
-
-    def _to_holders(self, group: CutGroup, posteriors: np.ndarray, resp: np.ndarray):
-        """As `_to_states`, from those of the states that this shard answers for in all steps (members, states, steps):
-        others may hold some of them as well."""
-        k, steps, (low, high) = len(group.members), posteriors.shape[2], group.held[group.place]
-        if not group.overlaps:
-            for m, own in zip(group.members, posteriors):
-                resp[self._units(m)] = own
-            return
-        first = group.answered[group.place]
-        parts = [posteriors[:, max(a - first, 0) : max(b - first, 0)].ravel() for a, b in group.held]
-        shares = [max(min(high, b) - max(low, a), 0) for a, b in pairwise(group.answered)]
-        expected = [k * n * steps for n in shares]
-        held = sum(b - a for a, b in group.held)
-        came = yield self._gather(group, parts, expected, steps, held)
-        at = 0
-        for part, n in zip(np.split(came, np.cumsum(expected)[:-1]), shares):
-            for m, own in zip(group.members, part.reshape(k, n, steps)):
-                resp[self.first_unit[m] + at : self.first_unit[m] + at + n] = own
-            at += n
 
     def _forward(self, tile: Tile, members, emissions, first: int, stop: int, offsets, out) -> Filtered:
         """Run sequences first to stop, to whose columns of out (members, n) the log densities are written; emissions
@@ -244,10 +190,10 @@ class HiddenMarkovBank(StepsBank):
         out = np.zeros((self.size, tile.n))
         own = [emissions[self._units(m)] for m in self.whole]
         chains: list[Filtered | StateColumns] = [self._forward(tile, self.whole, own, 0, tile.n, steps.offsets, out)]
-        for group in self.held.cut:
-            cut = group.members
+        for exchange in self.exchanges:
+            group, cut = exchange.group, exchange.group.members
             if self._by_states(group, steps.offsets):
-                held = np.stack([emissions[self._answered(m, group)] for m in cut])
+                held = np.stack([emissions[exchange.answered(m)] for m in cut])
                 columns = StateColumns(held, steps.offsets, group, self.initial[cut], self.transition[cut],
                                        self.node.end)  # fmt: skip
                 yield from columns.forward()
@@ -255,7 +201,7 @@ class HiddenMarkovBank(StepsBank):
                 chains.append(columns)
                 continue
             dealt = self._dealt(steps.offsets, len(group.ranks))
-            own = yield from self._to_sequences(group, emissions, steps.offsets, dealt)
+            own = yield from exchange.to_sequences(emissions, steps.offsets, dealt)
             first, stop = dealt[group.place : group.place + 2]
             chains.append(self._forward(tile, cut, own, first, stop, steps.offsets, out))
             out[cut] = yield Partial(ReductionOp.SUM, np.ascontiguousarray(out[cut]), group=group.number)
@@ -287,20 +233,20 @@ class HiddenMarkovBank(StepsBank):
         chains, s = tile.saved[id(self)], self.node.num_states
         self._backward(tile, chains[0], weights, [resp[self._units(m)] for m in self.whole])
         self.state_steps += len(self.whole) * s * steps.n
-        for group, run in zip(self.held.cut, chains[1:]):
-            cut = group.members
+        for exchange, run in zip(self.exchanges, chains[1:]):
+            group, cut = exchange.group, exchange.group.members
             if isinstance(run, StateColumns):
                 starts, pairs = np.zeros((len(cut), s)), np.zeros((len(cut), s, s))
                 posteriors = yield from run.backward(weights[cut], starts, pairs)
                 self._stats["initial"][cut] += starts
                 self._pairs[cut] += pairs
-                yield from self._to_holders(group, posteriors, resp)
+                yield from exchange.to_holders(posteriors, resp)
             else:
                 dealt = self._dealt(steps.offsets, len(group.ranks))
                 own = int(np.diff(steps.offsets[dealt])[group.place])
                 posteriors = np.empty((len(cut), s, own))
                 self._backward(tile, run, weights, posteriors)
-                yield from self._to_states(group, posteriors, steps.offsets, dealt, resp)
+                yield from exchange.to_states(posteriors, steps.offsets, dealt, resp)
             self.state_steps += posteriors.size
 
     def _by_states(self, group: CutGroup, offsets: np.ndarray) -> bool:

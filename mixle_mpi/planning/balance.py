@@ -18,10 +18,11 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import FLOP_SECONDS, Assumed
 from mixle_mpi.planning.coupling import network_of
-from mixle_mpi.planning.cuts import cut_at, cuts_of, uncut
+from mixle_mpi.planning.cuts import uncut
 from mixle_mpi.planning.grids import Candidate, Task, as_given, candidate, pools_of
 from mixle_mpi.planning.model_decomposition import ModelCut
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
+from mixle_mpi.planning.paths import cut_at, cuts_of
 from mixle_mpi.planning.payload import in_time, payload, rows_of, seen
 from mixle_mpi.planning.profile import FLOAT, profile_of
 from mixle_mpi.planning.rationale import counted, named, rationale, too_big

@@ -9,7 +9,7 @@ from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import Assumed
 from mixle_mpi.planning.balance import BalancePlan
-from mixle_mpi.planning.cuts import cut_words
+from mixle_mpi.planning.paths import cut_words
 from mixle_mpi.planning.profile import FLOAT, Profile, profile_of
 from mixle_mpi.planning.rationale import size
 from mixle_mpi.planning.resources import Resources

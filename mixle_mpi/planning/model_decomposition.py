@@ -12,8 +12,9 @@ from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Reductio
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import Assumed
-from mixle_mpi.planning.cuts import Cut, cut_words, cuts_of, shardable
+from mixle_mpi.planning.cuts import Cut, shardable
 from mixle_mpi.planning.partition import partition
+from mixle_mpi.planning.paths import cut_words, cuts_of
 from mixle_mpi.planning.profile import FLOAT, Profile, profile_of
 from mixle_mpi.planning.resources import DeviceSpec, Resources
 from mixle_mpi.planning.shards import even_bounds, is_uniform, workspace

@@ -9,8 +9,9 @@ import numpy as np
 
 from mixle_mpi.contract.decomposition import DecompAxis
 from mixle_mpi.planning.coupling import network_of
-from mixle_mpi.planning.cuts import Cut, cuts_of, uncut
+from mixle_mpi.planning.cuts import Cut, uncut
 from mixle_mpi.planning.grids import Candidate, Task, candidate, pools_of
+from mixle_mpi.planning.paths import cuts_of
 from mixle_mpi.planning.profile import FLOAT
 from mixle_mpi.planning.rows import busiest_rows
 

@@ -33,6 +33,8 @@ class OwnRecord:
     peak_bytes: int = 0
     typical: dict[str, float] = field(default_factory=dict)
     resident: int = 0
+    in_flight: float = 0.0
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Accounting:
         if any(made):
             by = sum(n > 0 for n in made)
             lines.append(f"{sum(made)} kernels compiled on {by} of {len(made)} ranks; the next run loads them")
-        lines += self._division_in_time() + self._numeric_m_steps() + self._inner_rounds()
+        lines += self._hidden() + self._division_in_time() + self._numeric_m_steps() + self._inner_rounds()
         beside = self.comparison()
         if "predicted" in beside:
             lines += comparison_lines(beside["predicted"], beside["measured"])
@@ -149,6 +151,20 @@ class Accounting:
         peaks = [r.peak_bytes / 1e6 for r in self.records]
         lines.append(f"peak memory of a rank: {min(peaks):.0f} to {max(peaks):.0f} MB, libraries included")
         return lines
+
+    def hidden(self) -> float | None:
+        """Share of the time of messages over the model axis in which ranks did other things; None where there were
+        none."""
+        in_flight = sum(r.in_flight for r in self.records)
+        return 1.0 - sum(r.waited for r in self.records) / in_flight if in_flight else None
+
+    def _hidden(self) -> list[str]:
+        hidden = self.hidden()
+        if hidden is None:
+            return []
+        in_flight = sum(r.in_flight for r in self.records) / len(self.records)
+        return [f"messages over the model axis were under way for {in_flight:.4f} s on average, of which "
+                f"{100 * max(hidden, 0.0):.0f} % were hidden behind the scoring of other rows"]  # fmt: skip
 
     def _division_in_time(self) -> list[str]:
         """How far data shards that divide sequences in time had to work out steps again."""
@@ -219,6 +235,7 @@ class Accounting:
                     for row in self.rows
                 },
                 "imbalance": self.imbalance(),
+                "hidden": self.hidden(),
                 "performance": self.performance(),
                 "kernels_compiled": [r.kernels for r in self.records],
                 "peak_bytes": [r.peak_bytes for r in self.records],
@@ -259,6 +276,8 @@ def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int] |
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux counts in KiB
         typical=clock.typical(),
         resident=clock.resident,
+        in_flight=clock.in_flight,
+        waited=clock.waited,
     )  # fmt: skip
     records = sorted((r for r in world.allgather(own) if r is not None), key=lambda r: r.coords)
     return Accounting(records, result, threads, world.size - len(records))

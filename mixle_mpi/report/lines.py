@@ -10,8 +10,8 @@ from typing import Any
 from mixle_mpi import __version__
 from mixle_mpi.execution.choose import Choice
 from mixle_mpi.execution.result import Iteration, Result
-from mixle_mpi.planning.cuts import cut_words
 from mixle_mpi.planning.describe import table
+from mixle_mpi.planning.paths import cut_words
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines

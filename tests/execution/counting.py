@@ -21,7 +21,8 @@ from mixle_mpi.execution.choose import observed
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
 from mixle_mpi.planning.balance import plan_on
-from mixle_mpi.planning.cuts import cut_at, uncut
+from mixle_mpi.planning.cuts import uncut
+from mixle_mpi.planning.paths import cut_at
 from mixle_mpi.planning.payload import in_run, shard_costs
 from mixle_mpi.planning.profile import profile_of
 

@@ -68,7 +68,8 @@ def test_the_planner_decides_and_its_figures_are_of_what_is_run():
         assert plan.extra["seconds"] == choice.plan.extra["seconds"]
         assert plan.extra["bytes"] == choice.plan.extra["bytes"]
         assert choice.how == "auto" and choice.idle == len(resources.devices) - np.size(choice.devices)
-    assert made(machine(*[1.0] * 6), total=1).shape == (1, 5)
+    assert made(machine(*[1.0] * 6), total=1, cut="").shape == (1, 5)
+    assert made(machine(*[1.0] * 6), total=1).shape == (1, 6)  # several nodes are cut at once
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -94,9 +95,12 @@ def test_a_cut_restricts_the_planner():
 
 
 def test_a_grid_that_is_asked_for_is_planned_as_it_is_run():
-    choice = made(machine(*[1.0] * 4), shape=(2, 2))
+    choice = made(machine(*[1.0] * 4), shape=(2, 2), cut="")
     assert (choice.how, choice.shape, choice.cut, choice.bounds, choice.row_bounds) == ("asked", (2, 2), "", None, None)
     assert choice.devices == ((0, 1), (2, 3)) and choice.plan.extra["bounds"] == [0, 2, 5]
+    free = made(machine(*[1.0] * 4), shape=(2, 2))
+    assert (free.cut, free.shape) == ("**1", (2, 2))
+    assert free.plan.extra["seconds"]["total"] < choice.plan.extra["seconds"]["total"]
     with pytest.raises(ModelError, match="2 x 1 = 2, but 4 ranks"):
         made(machine(*[1.0] * 4), shape=(2, 1))
 
@@ -144,7 +148,7 @@ def test_a_kept_grid_is_taken_again_with_its_borders():
     assert made(resources, kept=kept | {"how": "asked"}).how == "auto"
     assert made(resources, shape=(4, 1), kept=kept).how == "asked"
     divided = json.loads(json.dumps(made(machine(*[1.0] * 4), total=1).record()))
-    assert divided["cut"] == "" and made(machine(*[1.0] * 4), total=1, kept=divided).cut == ""
+    assert divided["cut"] == "**1" and made(machine(*[1.0] * 4), total=1, kept=divided).cut == "**1"
     assert made(machine(*[1.0] * 4), Record(b=Poisson()), total=1, kept=divided).how == "auto"  # nothing to divide
     assert made(machine(*[1.0] * 4), total=1, kept=divided, cut="component_*").how == "auto"
 

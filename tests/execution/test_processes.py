@@ -12,7 +12,7 @@ from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import load
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.planning.balance import plan_shape
-from mixle_mpi.planning.cuts import cut_at
+from mixle_mpi.planning.paths import cut_at
 from mixle_mpi.planning.payload import shard_costs
 from mixle_mpi.planning.profile import profile_of
 

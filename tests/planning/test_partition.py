@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mixle_mpi import Categorical, Gaussian, Mixture, MultivariateGaussian, Poisson, Record
 from mixle_mpi.contract.blocks import num_blocks, shard_rows
-from mixle_mpi.planning.cuts import cuts_of
 from mixle_mpi.planning.partition import partition
+from mixle_mpi.planning.paths import cuts_of
 from mixle_mpi.planning.profile import profile_of
 from mixle_mpi.planning.rows import busiest_rows, deal_rows, least_busiest_rows
 from mixle_mpi.planning.shards import Job, Shards

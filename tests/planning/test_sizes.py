@@ -39,7 +39,7 @@ from mixle_mpi.execution import shard, tiles
 from mixle_mpi.models.registry import BY_NAME
 from mixle_mpi.models.specification import build, describe
 from mixle_mpi.planning import shards
-from mixle_mpi.planning.cuts import cuts_of
+from mixle_mpi.planning.paths import cuts_of
 from mixle_mpi.planning.profile import Held, profile_of
 
 

@@ -24,7 +24,7 @@ from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import all_arrive, serial_grid
 from mixle_mpi.execution.shard import cut_paths
-from mixle_mpi.planning.cuts import cut_at
+from mixle_mpi.planning.paths import cut_at
 from mixle_mpi.planning.profile import profile_of
 
 ITERATIONS = 6
