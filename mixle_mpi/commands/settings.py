@@ -63,6 +63,10 @@ def yes_or_no(value) -> str | None:
     return None if isinstance(value, bool) else "is neither true nor false"
 
 
+def auto_or_not(value) -> str | None:
+    return None if value == "auto" or isinstance(value, bool) else 'is neither true nor false nor "auto"'
+
+
 def whole(least: int | None) -> Callable[[Any], str | None]:
     """A check for whole numbers, from `least` on if that is not None."""
     bound = "" if least is None else f" >= {least}"
@@ -123,7 +127,7 @@ SETTINGS = (
     Setting("fit.starts", whole(1), 1, "starts with other seeds; the best is kept", "N"),
     Setting("fit.seed", whole(None), 0, "the start depends on it and on nothing else", "N"),
     Setting("fit.impossible", one_of("error", "skip"), "error", "rows of probability zero: error or skip", "HOW"),
-    Setting("fit.pipelined", yes_or_no, True, "score the next tile while one waits for other model shards"),
+    Setting("fit.pipelined", auto_or_not, "auto", "score the next tile while one waits for other model shards"),
     Setting("fit.backend", one_of("auto", "local", "mpi"), "auto", "auto is mpi under a launcher, else local", "NAME"),
     Setting("fit.max_time", time_limit, "auto", "end in time, with a checkpoint; auto is SLURM's end of the job",
             "HH:MM:SS"),

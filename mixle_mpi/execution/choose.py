@@ -72,6 +72,11 @@ class Choice:
                 found[rank] = d, m
         return found
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether two tiles are in flight where nobody asked for it, or against it."""
+        return self.plan is None or self.plan.extra["pipelined"]
+
     def record(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
         kept = ("devices", "ranks", "cut", "bounds", "row_bounds", "how")

@@ -56,7 +56,7 @@ def optimize(
     sequence: str | None = None,
     impossible: str = "error",
     rows: str = "replicated",
-    pipelined: bool = True,
+    pipelined: bool | None = None,
     callback: Callback | None = None,
     checkpoint=None,
     checkpoint_every: float = EVERY,
@@ -89,8 +89,8 @@ def optimize(
         sequence follow each other, and columns that the model reads beside sequences are constant in each
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
-    pipelined : where the model is cut, score the next tile of rows while one waits for the other model shards; the
-        result has the same bits either way
+    pipelined : where the model is cut, score the next tile of rows while one waits for the other model shards; by
+        default where the plan says so. The result has the same bits either way
     callback : called after each pass on every rank, with an `Iteration`
     checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
@@ -270,7 +270,7 @@ def fit_on_ranks(
     data, estimator: Node, world: Axis, *, shape: tuple[int, int] | None = None, ready: Grid | None = None, cut=None,
     tune: bool = False, weights=None, sequence=None, local=False, watch: Watch | None = None,
     clock: Clock | None = None, told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0,
-    impossible="error", **options,
+    impossible="error", pipelined: bool | None = None, **options,
 ) -> Result:  # fmt: skip
     """`optimize` on all ranks of a group, of which the grid may leave some idle; the result is the same on each.
 
@@ -302,7 +302,7 @@ def fit_on_ranks(
         watch.grid = choice.record()
     result = on_grid(world, choice, lambda grid: fit_loaded(
         loaded, estimator, grid, clock, cut=choice.cut, bounds=choice.bounds, watch=watch, init=init, seed=seed,
-        impossible=impossible, **options,
+        impossible=impossible, pipelined=choice.pipelined if pipelined is None else pipelined, **options,
     ), ready, Watch().relay if watch is None else watch.relay)  # fmt: skip
     clock.watch(everyone)
     if choice.idle:

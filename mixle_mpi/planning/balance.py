@@ -51,7 +51,7 @@ class BalancePlan:
     extra : `seconds` by phase, `bytes` of the heaviest worker by kind, `cuts` with path and ranges of every cut
         node, `bounds` of the units, `rows` (borders of the data shards, where they are not even), `devices` of the
         grid, `dealt` over the data shards (rows, or steps of sequences), `payload` in an iteration and what `kernels`
-        see, `runner_ups`, `assumed`
+        see, whether tiles are `pipelined`, `runner_ups`, `assumed`
     """
 
     data_parallel: int
@@ -248,6 +248,7 @@ def details(task: Task, plan: Candidate, others: list[Candidate]) -> dict[str, A
         "devices": plan.devices,
         "payload": sent,
         "kernels": seen(plan.cut, rows, plan.bounds),
+        "pipelined": plan.pipelined,
         "runner_ups": [summary(c) for c in others],
     }
 

@@ -59,9 +59,23 @@ def axis_bytes(reduction: ReductionOp, model_shards, payload, rows, exchanged=0.
     return FLOAT * (factor * payload + (m - 1.0) / (m * m) * exchanged) * rows
 
 
+def crosses_nodes(net: Network, model_shards):
+    """Whether some group of model shards is on several nodes."""
+    return (np.asarray(model_shards) > net.ranks_per_node) | (net.ranks_per_node % np.asarray(model_shards) != 0)
+
+
+def hidden_seconds(net: Network, model_shards: int, messages: float, work: float, tiles: int) -> float:
+    """Of the seconds of messages over the model axis those that pass while other tiles are scored, when two are in
+    flight: of all tiles but the last, as long as there is work. Only a network moves data while ranks work; within a
+    node they do it themselves."""
+    if tiles < 2 or not crosses_nodes(net, model_shards):
+        return 0.0
+    return min(messages, work) * (tiles - 1) / tiles
+
+
 def model_axis_seconds(net: Network, model_shards, received, messages):
     """Seconds that `messages` reductions take in which a rank receives so many bytes."""
-    between = (np.asarray(model_shards) > net.ranks_per_node) | (net.ranks_per_node % np.asarray(model_shards) != 0)
+    between = crosses_nodes(net, model_shards)
     cut = np.asarray(model_shards) > 1
     time = messages * hops(model_shards) * net._pick(net.latency, between) + received * net._pick(net.per_byte, between)
     return np.where(cut, time, 0.0)
@@ -69,7 +83,7 @@ def model_axis_seconds(net: Network, model_shards, received, messages):
 
 def copy_seconds(net: Network, model_shards, values):
     """Seconds in which the first model shard gives the others what all of them hold, so many values."""
-    between = (np.asarray(model_shards) > net.ranks_per_node) | (net.ranks_per_node % np.asarray(model_shards) != 0)
+    between = crosses_nodes(net, model_shards)
     each = net._pick(net.latency, between) + FLOAT * values * net._pick(net.per_byte, between)
     return np.where(np.asarray(model_shards) > 1, hops(model_shards) * each, 0.0)
 

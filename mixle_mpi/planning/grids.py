@@ -31,6 +31,7 @@ from mixle_mpi.planning.coupling import (
     copy_seconds,
     data_axis_seconds,
     data_messages,
+    hidden_seconds,
     model_axis_seconds,
 )
 from mixle_mpi.planning.cuts import Cut
@@ -86,17 +87,16 @@ class Task:
         """Passes over the data in an iteration."""
         return 1.0 + self.model.passes
 
-    def calls(self, rows: int, tiles: int, again: float) -> tuple[float, float]:
+    def calls(self, rows: int, tiles: int) -> tuple[float, float]:
         """Seconds besides the work: of an E-step over so many rows and tiles, and of an M-step.
 
-        These are kernel calls, reading features again for both products and, where the model is cut, so many values
-        of a row's scratch `again` after a reduction. Known of measured machines only.
+        These are kernel calls, and reading features again for both products. Known of measured machines only.
         """
         each, nodes = self.resources.call_seconds or 0.0, count_banks(self.model)
         calls = (TILE_CALLS + nodes * NODE_CALLS) * tiles + nodes * PASS_CALLS
         features = self.model.load.row_scratch
         features *= SPILL if features > SPILLED_FEATURES else 1.0
-        calls += (READ_CALLS * features + AGAIN_CALLS * again) * rows
+        calls += READ_CALLS * features * rows
         return each * calls * self.passes, each * nodes * M_STEP_CALLS
 
     def repair_seconds(self, shards: int, speed: float) -> float:
@@ -123,6 +123,7 @@ class Candidate:
     devices : (D, M) numbers of the devices
     seconds : by phase; `total` is what the plan is judged by
     busiest_flops : FLOPs of the slowest worker in an iteration
+    pipelined : whether two tiles are in flight
     bytes : of the heaviest worker, by kind; `excess` the largest bytes / memory over all workers, 0 when no
         memory is known
     """
@@ -139,6 +140,7 @@ class Candidate:
     heaviest: int
     excess: float
     busy: int
+    pipelined: bool
 
     @property
     def total(self) -> float:
@@ -329,19 +331,22 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
         folding = m * 0.5 * cut.payload * most * task.passes * WEIGHT["exp"] / float(speeds[at])
     else:
         folding = 0.0
-    model_axis = float(folding + model_axis_seconds(task.network, m, received, messages)
-                       + copy_seconds(task.network, m, cut.copied))  # fmt: skip
+    under_way = float(model_axis_seconds(task.network, m, received, messages))
+    hidden = hidden_seconds(task.network, m, under_way, e_step, tiles)
+    again = AGAIN_CALLS * cost.scratch * int(most) * task.passes * (task.resources.call_seconds or 0.0) * (m > 1)
+    pipelined = hidden >= again  # with two tiles in flight, the scratch of one leaves the cache before it is needed
+    model_axis = float(folding + under_way - hidden * pipelined + copy_seconds(task.network, m, cut.copied))
     data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
-    calls = task.calls(int(most), tiles, cost.scratch * (m > 1))
+    calls = task.calls(int(most), tiles)
     model_axis += of_message * messages * (m > 1)
     data_axis += each * (float(data_messages(cost.sent)) * (d > 1) + (d * m > 1))
     m_step = float(times[at]) - e_step + calls[1]
-    e_step += uneven / float(speeds[at]) + task.repair_seconds(d, float(speeds[at]))
+    e_step += uneven / float(speeds[at]) + task.repair_seconds(d, float(speeds[at])) + again * pipelined
     data_axis += task.chunk_seconds(d)
     seconds = {"e_step": e_step + calls[0], "m_step": m_step, "model_axis": model_axis, "data_axis": data_axis}
     seconds["total"] = sum(seconds.values())
     return Candidate(cut, d, m, tuple(bounds), None if row_bounds is None else tuple(row_bounds), numbers, seconds,
-                     float(work[at]), kinds, heavy, excess, int(used.sum()))  # fmt: skip
+                     float(work[at]), kinds, heavy, excess, int(used.sum()), pipelined)  # fmt: skip
 
 
 def _even_rows(n: int, d: int) -> Iterator[tuple[int, int]]:

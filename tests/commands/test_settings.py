@@ -103,7 +103,7 @@ def test_options_override_the_file_and_the_last_one_wins(run_file, tmp_path, mon
     assert settings["fit"] == {
         "grid": "auto", "max_iter": 9, "tol": 1e-6, "init": "auto", "starts": 1, "seed": 3, "impossible": "error",
         "backend": "auto", "max_time": "auto", "require_convergence": False, "tune": False,
-        "pipelined": True,
+        "pipelined": "auto",
     }  # fmt: skip
     assert settings["model"]["components"] == 4
     assert settings["model"]["component"]["fields"]["a"]["of"]["min_variance"] == 0.5
