@@ -266,7 +266,8 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
         path, model, world, shape=shape, weights=data.get("weight"), sequence=data.get("sequence"),
         cut=asked.get("cut"), tune=asked["tune"], max_iter=asked["max_iter"], tol=tolerance(asked),
         starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
-        pipelined=None if asked["pipelined"] == "auto" else asked["pipelined"], callback=callback, watch=watch, clock=clock, told=told,
+        pipelined=None if asked["pipelined"] == "auto" else asked["pipelined"],
+        callback=callback, watch=watch, clock=clock, told=told,
     )  # fmt: skip
 
 

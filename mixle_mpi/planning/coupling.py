@@ -65,12 +65,12 @@ def crosses_nodes(net: Network, model_shards):
 
 
 def hidden_seconds(net: Network, model_shards: int, messages: float, work: float, tiles: int) -> float:
-    """Of the seconds of messages over the model axis those that pass while other tiles are scored, when two are in
-    flight: of all tiles but the last, as long as there is work. Only a network moves data while ranks work; within a
-    node they do it themselves."""
+    """Of the seconds of `messages` reductions those that pass while other tiles are scored, when two are in flight: the
+    latency between nodes, of all tiles but the last, as long as there is work. Ranks move the data themselves, mostly
+    when they come back to ask for it, and within a node there is nothing else."""
     if tiles < 2 or not crosses_nodes(net, model_shards):
         return 0.0
-    return min(messages, work) * (tiles - 1) / tiles
+    return min(messages * float(hops(model_shards)) * net.latency[1], work) * (tiles - 1) / tiles
 
 
 def model_axis_seconds(net: Network, model_shards, received, messages):

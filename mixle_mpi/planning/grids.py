@@ -332,7 +332,7 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     else:
         folding = 0.0
     under_way = float(model_axis_seconds(task.network, m, received, messages))
-    hidden = hidden_seconds(task.network, m, under_way, e_step, tiles)
+    hidden = hidden_seconds(task.network, m, messages, e_step, tiles)
     again = AGAIN_CALLS * cost.scratch * int(most) * task.passes * (task.resources.call_seconds or 0.0) * (m > 1)
     pipelined = hidden >= again  # with two tiles in flight, the scratch of one leaves the cache before it is needed
     model_axis = float(folding + under_way - hidden * pipelined + copy_seconds(task.network, m, cut.copied))
