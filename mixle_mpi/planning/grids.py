@@ -228,6 +228,17 @@ def as_given(task: Task, cut: Cut, devices: np.ndarray, bounds: Sequence[int], r
     return made
 
 
+def balanced(task: Task, cut: Cut, devices: np.ndarray) -> Candidate | None:
+    """The best plan with these devices (D, M) where they are, rows and units as suits them; None when none fits."""
+    pool, whole = pools_of(task.resources)[0], (0, cut.units) if devices.shape[1] == 1 else None
+    at = np.argsort(pool.numbers)[devices]
+    speeds, room = pool.speeds[at], pool.room[at]
+    found = [_filled(task, cut, devices, speeds, room, None, whole, True)]
+    if not pool.alike:
+        found.append(_dealt(task, cut, devices, speeds, room, True))
+    return min((made for made in found if made is not None), key=lambda c: c.total, default=None)
+
+
 def _filled(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> Candidate | None:
     """The plan with given borders of rows (None for even ones); those of units are found where not given."""
     d = len(speeds)
