@@ -67,7 +67,7 @@ def choice_lines(choice: Choice) -> list[str]:
     lines = [choice.note] if choice.note else []
     if choice.how == "asked":
         uneven = choice.plan is not None and (choice.row_bounds or choice.bounds)
-        return [*lines, f"borders by throughput: {border_words(choice)}"] if uneven else lines
+        return [*lines, f"borders: {border_words(choice)}"] if uneven else lines
     d, m = choice.shape
     if choice.tried:
         rows = [["grid tried", "cut", "predicted s", "measured s"]]
