@@ -255,8 +255,9 @@ def given_machine(options: argparse.Namespace, ranks: int):
         return None
     resources, *_ = machine_of(options)
     if len(resources.devices) != ranks:
+        here = "is 1 rank" if ranks == 1 else f"are {ranks} ranks"
         raise ModelError(f"--machine {options.machine}: the machine has {len(resources.devices)} cores for one rank "
-                         f"each, but there are {ranks} ranks; --ranks-per-node R uses fewer of a node")  # fmt: skip
+                         f"each, but there {here}; --ranks-per-node R uses fewer of a node")  # fmt: skip
     return resources
 
 

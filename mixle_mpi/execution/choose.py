@@ -111,7 +111,8 @@ def given_resources(world: Axis, given: Resources) -> tuple[Resources, str]:
     Raises ModelError for another number of devices than ranks. Collective.
     """
     if len(given.devices) != world.size:
-        raise ModelError(f"resources: {len(given.devices)} devices are given, but there are {world.size} ranks")
+        raise ModelError(f"resources: one device a rank is needed; there are {len(given.devices)} of them, but "
+                         f"{world.size} rank{'s' * (world.size != 1)}")  # fmt: skip
     measured = resources_of(world)
     devices = tuple(
         dataclasses.replace(known, throughput=of.throughput, memory_bytes=of.memory_bytes or known.memory_bytes,

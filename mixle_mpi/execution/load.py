@@ -189,7 +189,10 @@ def chunk_borders(found: Read, shards: int, given: Sequence[int] | None) -> list
     total = int(steps_of(found).sum())
     if given is None:
         return [shard * total // shards for shard in range(shards + 1)]
-    return [min(max(int(border), shard), total - (shards - shard)) for shard, border in enumerate(given)]
+    borders = [0]
+    for left, border in zip(range(shards - 1, 0, -1), given[1:]):
+        borders.append(min(max(int(border), borders[-1] + 1), total - left))
+    return [*borders, total]
 
 
 def chunk_of(found: Read, start: int, stop: int) -> tuple[int, int, int, int]:
