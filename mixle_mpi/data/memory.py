@@ -9,7 +9,7 @@ import numpy as np
 
 from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import DataError
-from mixle_mpi.data.frames import FrameColumn, frame_columns
+from mixle_mpi.data.frames import FrameColumn, frame_columns, vectors_of
 from mixle_mpi.data.ragged import Ragged, check_sequences, flattened
 from mixle_mpi.data.table import SEQUENCE, Labels, Table, places
 
@@ -149,7 +149,7 @@ def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Colum
         return _with_sequences(data, sequences)
     frame = frame_columns(data)
     if frame is not None:
-        return {**frame}
+        return {k: v for name, column in frame.items() for k, v in _frame_columns(name, column).items()}
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("a masked array: write NaN or None where values are missing")
     if isinstance(data, Mapping):
@@ -205,11 +205,26 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
         elif _is_sequence(name, sequences):
             columns |= _ragged(_items(values), name)
         else:
-            columns |= {name: values} if isinstance(values, FrameColumn) else columns_of({name: values})
+            columns |= _frame_columns(name, values)
     lengths = {name: len(c) for name, c in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
     return columns
+
+
+def _frame_columns(name: str, values) -> dict[str, Column]:
+    """The columns of one of another library's table, which may hold vectors or dicts, or of anything else."""
+    if isinstance(values, FrameColumn):
+        found = vectors_of(name, values)
+        if found is None:
+            return {name: values}
+        return {**found} if isinstance(found, dict) else columns_of({name: found})
+    if isinstance(values, np.ndarray) and values.dtype == object:  # of pandas, where NaN may stand for a missing vector
+        sample = next((v for v in values if v is not None and not isinstance(v, float)), None)
+        if not isinstance(sample, (list, tuple, np.ndarray, Mapping)):
+            return {name: values}
+        values = [None if isinstance(v, float) and v != v else v for v in values]
+    return columns_of({name: values})
 
 
 def _is_sequence(name: str, sequences: frozenset[str]) -> bool:

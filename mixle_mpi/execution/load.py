@@ -95,7 +95,7 @@ def read(
     bags = {name: node.words for name, node in held.items() if isinstance(node, Bag)}
     if bags and sequence is None and not is_path(data):
         data = together(world, lambda: bags_in_memory(data, bags))
-    opened = open_data(data, world, local, frozenset(held), sequence)
+    opened = open_data(data, world, local, frozenset(held), sequence, frozenset(bags))
     if not opened.names and sequence is None:
         opened = without_rows(model.width or 0)
     named = isinstance(weights, str)
@@ -145,7 +145,7 @@ def deal(
     """
     total = found.total
     divided = divide and in_time(found, coords, shards) and (row_bounds is None or row_bounds[-1] != total)
-    borders = [0] * (shards + 1) if divided else borders_of(found, shards, row_bounds)
+    borders = [0] * (shards + 1) if divided else default_borders(found, shards, row_bounds)
     chunks = chunk_borders(found, shards, row_bounds) if divided else []
     ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
     if divided:
@@ -205,7 +205,7 @@ def chunk_of(found: Read, start: int, stop: int) -> tuple[int, int, int, int]:
     return first, last, start - int(offsets[first]), stop - int(offsets[first])
 
 
-def borders_of(found: Read, shards: int, given: Sequence[int] | None) -> list[int]:
+def default_borders(found: Read, shards: int, given: Sequence[int] | None = None) -> list[int]:
     """Borders of the rows of data shards: even ones, or as given; of sequences by steps, as many as so many rows have
     in the mean."""
     total = found.total

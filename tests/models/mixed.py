@@ -41,7 +41,7 @@ def patients(n: int = 36, seed: int = 0) -> list[dict]:
             "age": None if rng.random() < 0.2 else rng.normal(40 + 15 * kind, 8),
             "sex": None if rng.random() < 0.1 else "fm"[int(rng.random() < 0.3 + 0.4 * kind)],
             "visits": visits, "notes": notes, "drugs": rng.integers(0, 6, rng.poisson(3)).tolist(),
-            "path": "".join(rng.choice(list("xyz"), rng.poisson(4))),
+            "path": rng.choice(list("xyz"), rng.poisson(4)).tolist(),
             "curve": tuple(kind + np.linalg.cholesky(cover) @ rng.normal(size=5)),
         })  # fmt: skip
     return found
