@@ -62,13 +62,14 @@ def steps_of(array):
 
 
 def width_of(array):
-    """How many values every list of an Arrow array has that is not null; None where they differ, or there is none."""
+    """How many values, two at least, every list of an Arrow array has that is not null; None where there are no such
+    lists, or of several widths."""
     from pyarrow import compute, types
 
     if types.is_fixed_size_list(array.type):
-        return array.type.list_size
+        return array.type.list_size if array.type.list_size > 1 else None
     lengths = integers_of(compute.list_value_length(array).drop_null(), 0)
-    return int(lengths[0]) if len(lengths) and lengths[0] and (lengths == lengths[0]).all() else None
+    return int(lengths[0]) if len(lengths) and lengths[0] > 1 and (lengths == lengths[0]).all() else None
 
 
 def coordinate(array, at, width, first, name):

@@ -80,13 +80,13 @@ def frame_columns(data) -> dict[str, np.ndarray | FrameColumn] | None:
 
 
 def vectors_of(name: str, column: FrameColumn) -> dict[str, np.ndarray] | list | None:
-    """The places `name[0]`, ... of a column of lists that are vectors, each (n,); the cells, where they are no vectors
-    of numbers; None for a column of no lists."""
+    """The places `name[0]`, ... of a column of lists that are vectors of numbers, each (n,); the cells of one of other
+    vectors; None for a column of no vectors."""
     array = column.arrow(0, len(column)) if is_list(column.arrow(0, 0).type) else None
-    if array is None:
+    width = None if array is None else width_of(array)
+    if array is None or width is None:
         return None
-    width = width_of(array)
-    if width is None or family_of(array.type.value_type) not in NUMBERS:
+    if family_of(array.type.value_type) not in NUMBERS:
         return array.to_pylist()
     places = [numbers_of(coordinate(array, j, width, 0, name)) for j in range(width)]
     return {f"{name}[{j}]": values for j, values in enumerate(places)}

@@ -88,4 +88,12 @@ TREES = {
     "two bags": (patients, Record(notes=topics(4), drugs=Mixture(Mixes(2, 6), 2),
                                   age=Optional(Mixture(Gaussian(), 2)))),
 }  # fmt: skip
-NUMERIC = ("everything",)  # whose M-step ends by a tolerance, so that log likelihoods agree to 1e-10
+# Where each is cut under real MPI.
+CUTS = {
+    "everything": ["component_*", "component_*/notes"],
+    "everything without a curve": ["", "component_*/visits/state_*", "component_*/drugs"],
+    "unlike records": ["", "component_0", "component_1/visits/element/pulse/of", "component_2/notes"],
+    "a record of mixtures": ["", "visits/component_*/state_*", "notes", "age/of"],
+    "keys": ["component_1", "component_0/visits", "component_1/notes"],
+    "two bags": ["", "notes", "drugs/component_*"],
+}
