@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
 from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.natural import NaturalBlock
+from mixle_mpi.models.sequence import Steps
 from mixle_mpi.models.terms import planned_terms, split_terms
 
 
@@ -105,6 +110,8 @@ class Composite(Factors):
     def place(self, scope: Scope):
         asked = [f.width for f in self.factors]
         if asked.count(None) > 1:
+            asked = widths_of_sequences(self.factors, scope.names)
+        if asked.count(None) > 1:
             raise ModelError(f"{scope.where}: more than one factor of unknown width; give dim")
         rest = max(len(scope.names) - sum(w for w in asked if w is not None), 1)
         widths = [rest if w is None else w for w in asked]
@@ -116,6 +123,21 @@ class Composite(Factors):
         changed = copy.copy(self)
         changed.factors = tuple(placed)
         return changed
+
+
+def widths_of_sequences(factors: Sequence[Node], names: Sequence[str]) -> list[int | None]:
+    """The columns of each factor as far as they are known: of one of sequences or documents whose width is not, those
+    of `names` that are parts of one column, "2[0]" and "2[1]"."""
+    found: list[int | None] = []
+    at: int | None = 0
+    for factor in factors:
+        width = factor.width
+        first = next((n for n in factor.walk() if isinstance(n, (Family, Steps))), None)
+        if width is None and isinstance(first, Steps) and at is not None and at < len(names):
+            width = len(list(next(groupby(names[at:], lambda name: re.split(r"[\[.]", name)[0]))[1]))
+        found.append(width)
+        at = None if at is None or width is None else at + width
+    return found
 
 
 class Record(Factors):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,14 +19,32 @@ from mixed import TIMES, TREES, beside, patients, topics, visits
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm, poisson
 
-from mixle_mpi import GaussianProcess, Mixture, ModelError, load, optimize
+from mixle_mpi import (
+    Composite,
+    DataError,
+    Gaussian,
+    GaussianProcess,
+    Mixture,
+    ModelError,
+    MultivariateGaussian,
+    ProbabilisticLatentSemanticIndexing,
+    Record,
+    Resources,
+    load,
+    optimize,
+)
 from mixle_mpi.commands import fit as fit_command
 from mixle_mpi.commands import plan, score, show
+from mixle_mpi.execution.axis import Alone
+from mixle_mpi.execution.choose import observed
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.load import read
 from mixle_mpi.execution.shard import cut_paths
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.models.specification import describe
+from mixle_mpi.planning.balance import plan_on
+from mixle_mpi.planning.payload import in_run
 
 EVERYTHING = "everything"
 
@@ -61,6 +82,66 @@ def test_the_source_of_the_data_does_not_matter(tmp_path):
         expected = optimize(rows, tree, **same)
         for source in (columns, bags, table, pd.DataFrame(columns), *files):
             assert optimize(source, tree, **same).history == expected.history
+
+
+def test_bags_by_position_take_the_parts_of_their_columns():
+    """A composite of documents: lists of tokens, pairs, and a mixture of topic models beside a number."""
+    rows = patients()
+    pairs = [list(Counter(row["drugs"]).items()) for row in rows]
+    data = [(row["notes"], own, float(k)) for k, (row, own) in enumerate(zip(rows, pairs))]
+    drugs = Mixture(ProbabilisticLatentSemanticIndexing(2, 6), 2)
+    named = [dict(zip("abc", row)) for row in data]
+    model = optimize(named, Record(a=topics(), b=drugs, c=Gaussian()), max_iter=2, tol=None).model
+    result = optimize(data, Composite(*model.fields.values()), max_iter=2, tol=None)
+    assert result.history == optimize(named, model, max_iter=2, tol=None).history
+    np.testing.assert_array_equal(Composite(*model.fields.values()).log_density(data), model.log_density(named))
+    with pytest.raises(ModelError, match="more than one factor of unknown width; give dim"):
+        optimize([(1.0, 2.0)] * 5, Composite(MultivariateGaussian(), MultivariateGaussian()))
+
+
+def test_columns_of_nobody_may_be_anything():
+    """Lists of several lengths, dicts of other keys; they are refused where they are wanted."""
+    rows = [{"x": 1.0, "l": [1, 2], "d": {"a": 1}}, {"x": 2.0, "l": [3], "d": {"b": 1}}, {"x": 4.0, "l": [], "d": 3}]
+    assert optimize(rows, Record(x=Gaussian()), max_iter=1, tol=None).n_iter == 1
+    with pytest.raises(DataError, match="row 1, column 'l' has 1 values, others 2"):
+        optimize(rows, Record(l=MultivariateGaussian(2)))
+    with pytest.raises(DataError, match="row 2, column 'd': 3 is not a dict, as others are"):
+        optimize(rows, Record(d=Gaussian()))
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2, 2), (1, 3)])
+def test_what_is_counted_is_what_was_planned(shape):
+    """Messages and bytes on every axis, densities and owners; how many rounds documents took is the run's own count."""
+    (make, model), (d, m) = TREES[EVERYTHING], shape
+    data = make()
+    bound = read(data, model, Alone()).model
+    given = observed(bound, len(data)) | {"rounds": {"": 0.0}}
+    for cut in cut_paths(model) if m > 1 else [None]:
+        found = run_on_threads(*shape, lambda g, c=cut: (g.coords, fit(data, model, g, max_iter=2, tol=None, cut=c)))
+        plan = plan_on(bound, Resources.local(d * m), n_data=len(data), shape=shape, cut=cut, given=given)
+        passes, steps = found[0][1].counts.passes, found[0][1].n_iter
+        sent = in_run(plan.extra["payload"], passes, steps)
+        if cut is not None and cut.endswith("notes"):
+            sent["model"]["bytes"] += 8 * sum(r.counts.token_rounds + r.counts.document_rounds for _, r in found)
+            sent["model"]["messages"] += sum(r.counts.round_messages for _, r in found) - passes * d * m
+        for axis, sums in sent.items():
+            assert sum(r.payload[axis].bytes for _, r in found) == sums["bytes"], (cut, axis)
+            assert sum(r.payload[axis].messages for _, r in found) == sums["messages"], (cut, axis)
+            assert sum(r.payload[axis].objects for _, r in found) == 0
+        assert sum(r.counts.rows for at, r in found if at[1] == 0) == passes * len(data)
+        assert max(r.counts.maximized for _, r in found) == steps * plan.extra["kernels"]["maximized"], cut
+
+
+def test_the_example_finds_its_clusters(monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "examples" / "everything.py"
+    spec = importlib.util.spec_from_file_location("everything", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.setattr(example, "PATIENTS", 90)
+    monkeypatch.setattr(example, "launch", lambda: None)
+    example.main()
+    share = re.search(r"([0-9.]+)% are in the cluster of their kind", capsys.readouterr().out)
+    assert float(share[1]) > 60  # a third by chance
 
 
 # -- against parts ---------------------------------------------------------------------------------
