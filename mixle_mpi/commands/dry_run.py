@@ -10,21 +10,24 @@ from mixle_mpi.commands.ending import DONE, TOO_BIG, say
 from mixle_mpi.commands.plan import machine_of
 from mixle_mpi.contract.errors import ModelError
 
-OPTIONS = ("ranks", "machine", "ranks_per_node", "memory")
+OPTIONS = ("ranks", "memory")  # of those of `commands.plan` the ones that a fit finds out by itself
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise ModelError for options that only a dry run has."""
+    """Raise ModelError for options that only a dry run has, or that miss another."""
     for name in OPTIONS:
         if vars(options)[name] is not None and not options.dry_run:
             raise ModelError(f"--{name.replace('_', '-')} says what a dry run plans for: it needs --dry-run")
+    if options.ranks_per_node is not None and options.machine is None:
+        raise ModelError("--ranks-per-node needs --machine, which says how many nodes there are")
 
 
 def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     """Read and check the data, plan for the ranks that options say, and print; the exit code. Collective."""
     from mixle_mpi.contract.work import CALL_SECONDS
     from mixle_mpi.data.table import on_first
-    from mixle_mpi.execution.choose import asked_grid, observed
+    from mixle_mpi.execution.choose import asked as asked_for
+    from mixle_mpi.execution.choose import observed
     from mixle_mpi.execution.em import check_options
     from mixle_mpi.execution.load import parse_grid, read
     from mixle_mpi.execution.shard import check_cut
@@ -50,7 +53,7 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
             return plan_grid(found.model, resources, n_data=rows, cut=asked.get("cut"), given=given)
         if shape[0] * shape[1] != len(resources.devices):
             raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
-        choice = asked_grid(found.model, rows, resources, shape, asked.get("cut"))
+        choice = asked_for(found.model, rows, resources, shape, asked.get("cut"))
         if choice.plan is None:
             raise ModelError(f"cut {choice.cut!r} can be run but not planned: the nodes there are not alike")
         return choice.plan

@@ -12,7 +12,7 @@ from mixle_mpi.commands import dry_run
 from mixle_mpi.commands import settings as run_file
 from mixle_mpi.commands.ending import DONE, NUMERICAL, run, say
 from mixle_mpi.commands.parser import Parser
-from mixle_mpi.commands.plan import add_machine_options
+from mixle_mpi.commands.plan import add_machine_options, machine_of
 from mixle_mpi.commands.watching import Signals, checkpoint_lines, code_of, finished, time_limit
 from mixle_mpi.contract.errors import ModelError, NumericalError
 
@@ -104,6 +104,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     model = build(settings["model"])
     dry_run.check(options)
     shape = None if options.dry_run else check_fit(settings["fit"], model, world)
+    resources = None if options.dry_run else on_first(world, lambda: given_machine(options, world.size))
     if options.print_config:
         if first:
             say(run_file.to_toml(settings).rstrip())
@@ -166,7 +167,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
 
     try:
         clock.lap("start")
-        result = fit_on_all(world, settings, model, shape, callback, watch, clock, told)
+        result = fit_on_all(world, settings, model, shape, callback, watch, clock, told, resources)
     except NumericalError as error:
         if first:  # without agreement: the others may not have failed
             plan = chosen[0].as_data() if chosen else {"grid": None, "cut": settings["fit"].get("cut")}
@@ -248,13 +249,25 @@ def check_fit(fit: dict, model, world) -> tuple[int, int] | None:
     return shape
 
 
+def given_machine(options: argparse.Namespace, ranks: int):
+    """The ranks as the option --machine has them, None without it. Raises ModelError for another number of them."""
+    if options.machine is None:
+        return None
+    resources, *_ = machine_of(options)
+    if len(resources.devices) != ranks:
+        here = "is 1 rank" if ranks == 1 else f"are {ranks} ranks"
+        raise ModelError(f"--machine {options.machine}: the machine has {len(resources.devices)} cores for one rank "
+                         f"each, but there {here}; --ranks-per-node R uses fewer of a node")  # fmt: skip
+    return resources
+
+
 def tolerance(fit: dict) -> float | None:
     """`tol` as `optimize` takes it."""
     return None if fit["tol"] == "none" else float(fit["tol"])
 
 
-def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told):
-    """The `Result` of the fit on a grid of these ranks. Collective."""
+def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told, resources=None):
+    """The `Result` of the fit on a grid of these ranks, which are `resources` where these are given. Collective."""
     from mixle_mpi.execution.em import fit_on_ranks
     from mixle_mpi.execution.grid import mpi_world
 
@@ -267,7 +280,7 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
         cut=asked.get("cut"), tune=asked["tune"], max_iter=asked["max_iter"], tol=tolerance(asked),
         starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
         pipelined=None if asked["pipelined"] == "auto" else asked["pipelined"],
-        callback=callback, watch=watch, clock=clock, told=told,
+        callback=callback, watch=watch, clock=clock, told=told, resources=resources,
     )  # fmt: skip
 
 

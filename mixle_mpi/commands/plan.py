@@ -49,7 +49,8 @@ def parser() -> Parser:
 def add_machine_options(p: argparse.ArgumentParser) -> None:
     """Options that say for which ranks is planned, see `machine_of`."""
     p.add_argument("--ranks", metavar="P", help="ranks; by default all cores of the machine file, or 1")
-    p.add_argument("--machine", metavar="FILE", help="a machine file, as in slurm/machines/")
+    p.add_argument("--machine", metavar="FILE",
+                   help="a machine file, as in slurm/machines/, by whose throughputs rows and units are dealt")
     p.add_argument("--ranks-per-node", metavar="R", help="ranks of a node, by default one for each core")
     p.add_argument("--memory", metavar="SIZE", help="memory of a rank, as in 4GB; wins over the machine file")
 

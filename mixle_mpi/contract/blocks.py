@@ -26,10 +26,13 @@ def block_of(row, n: int):
     return ((row + 1) * num_blocks(n) - 1) // n
 
 
-def balanced_rows(work: np.ndarray, shards: int, n: int) -> list[int]:
-    """Borders of the rows of data shards with about as much work each, at borders of blocks; `work` (blocks,)."""
+def balanced_rows(work: np.ndarray, shards: int, n: int, ends: np.ndarray | None = None) -> list[int]:
+    """Borders of the rows of data shards with about as much work each, at borders of blocks; `work` (blocks,).
+
+    `ends` (shards + 1,) are the shares of all work at the borders, from 0 to 1, by default even ones.
+    """
     done = np.concatenate([[0], np.cumsum(work)])
-    share = done[-1] * np.arange(1, shards) / shards
+    share = done[-1] * np.arange(1, shards) / shards if ends is None else done[-1] * ends[1:-1]
     above = np.minimum(np.searchsorted(done, share), len(work))
     below = np.maximum(above - 1, 0)
     nearest = np.where(share - done[below] < done[above] - share, below, above)

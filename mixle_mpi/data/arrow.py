@@ -61,6 +61,29 @@ def steps_of(array):
     return array.flatten(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
+def width_of(array):
+    """How many values, two at least, every list of an Arrow array has that is not null; None where there are no such
+    lists, or of several widths."""
+    from pyarrow import compute, types
+
+    if types.is_fixed_size_list(array.type):
+        return array.type.list_size if array.type.list_size > 1 else None
+    lengths = integers_of(compute.list_value_length(array).drop_null(), 0)
+    return int(lengths[0]) if len(lengths) and lengths[0] > 1 and (lengths == lengths[0]).all() else None
+
+
+def coordinate(array, at, width, first, name):
+    """The values at one place of the lists of an Arrow array, null where a list is. Raises `Fault` for a list of
+    another width; `first` is the global number of the first row."""
+    from pyarrow import compute
+
+    lengths = integers_of(compute.list_value_length(array), width)
+    if (lengths != width).any():
+        row = int(np.argmax(lengths != width))
+        raise Fault(first + row, f", column {name!r}: it has {lengths[row]} values, others {width}")
+    return compute.list_element(array, at) if len(array) else array.slice(0, 0).flatten()
+
+
 def integers_of(array, absent):
     """The integers (n,) of an Arrow array, `absent` where it is null."""
     values, present = values_of(array)

@@ -9,7 +9,16 @@ import sys
 
 import numpy as np
 
-from mixle_mpi.data.arrow import LabelReader, check_type, numbers_of
+from mixle_mpi.data.arrow import (
+    NUMBERS,
+    LabelReader,
+    check_type,
+    coordinate,
+    family_of,
+    is_list,
+    numbers_of,
+    width_of,
+)
 from mixle_mpi.data.table import DataError, Labels
 
 
@@ -68,6 +77,19 @@ def frame_columns(data) -> dict[str, np.ndarray | FrameColumn] | None:
     if twice is not None:
         raise DataError(f"{names.count(twice)} columns are called {twice!r}")
     return dict(columns)
+
+
+def vectors_of(name: str, column: FrameColumn) -> dict[str, np.ndarray] | list | None:
+    """The places `name[0]`, ... of a column of lists that are vectors of numbers, each (n,); the cells of one of other
+    vectors; None for a column of no vectors."""
+    array = column.arrow(0, len(column)) if is_list(column.arrow(0, 0).type) else None
+    width = None if array is None else width_of(array)
+    if array is None or width is None:
+        return None
+    if family_of(array.type.value_type) not in NUMBERS:
+        return array.to_pylist()
+    places = [numbers_of(coordinate(array, j, width, 0, name)) for j in range(width)]
+    return {f"{name}[{j}]": values for j, values in enumerate(places)}
 
 
 def _series(name: str, series) -> np.ndarray | FrameColumn:

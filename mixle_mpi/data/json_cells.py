@@ -11,7 +11,7 @@ import numpy as np
 
 from mixle_mpi.contract.columns import as_label
 from mixle_mpi.data.arrow import LabelReader, integers_of, numbers_of, steps_of
-from mixle_mpi.data.json_names import Place
+from mixle_mpi.data.json_names import Place, pairs_of
 from mixle_mpi.data.memory import factorize
 from mixle_mpi.data.ragged import Ragged
 from mixle_mpi.data.table import SEQUENCE, Fault
@@ -147,6 +147,11 @@ def values_of(row, column, want):
         return [scalar(cell, want, where)]
     if cell is None:
         raise Fault(0, f"{where}: the sequence is missing; write an empty array for one without steps")
+    if column.pairs and isinstance(cell, dict):
+        twice = next(iter(cell.twice), None) if isinstance(cell, Doubled) else None
+        if twice is not None:
+            raise Fault(0, f"{where}: the key {twice!r} comes twice")
+        cell = pairs_of(cell)
     if not isinstance(cell, list):
         raise Fault(0, f"{where}: {shown(cell)} is not an array of steps")
     places = ((step, f", step {t}{where}") for t, step in enumerate(cell))
@@ -214,6 +219,8 @@ def tree_of(wanted):
     """The wanted columns, a list of (`Column`, kind), as a tree of dicts. A cell that is read in two ways is `None`."""
     tree = {}
     for column, want in wanted:
+        if column.pairs:  # objects of other keys in every row
+            return None
         leaf = column.name, want, ARROW.get((want, column.kind))
         path = [("key" if isinstance(p, str) else "place", p) for p in column.path]
         path += [(STEPS, STEPS)] * column.ragged

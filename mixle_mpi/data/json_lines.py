@@ -41,8 +41,8 @@ def is_packed(path):
     return suffix_of(path, (".gz",)) is not None
 
 
-def json_head(path, sequences):
-    """The `Head` of a file. Not collective. See `columns_of_rows` for `sequences`."""
+def json_head(path, sequences, bags=frozenset()):
+    """The `Head` of a file. Not collective. See `columns_of_rows` for `sequences` and `bags`."""
     source, size = Source(path), BEGINNING
     try:
         whole = source.open()
@@ -65,7 +65,7 @@ def json_head(path, sequences):
         except Fault as fault:
             raise DataError(f"{row_text(path, number)}{fault.text}") from fault
         kind = dict if isinstance(rows[0], dict) else list
-    return Head(columns_of_rows(rows, sequences), kind, body, whole)
+    return Head(columns_of_rows(rows, sequences, bags), kind, body, whole)
 
 
 def beginning(path, size):
@@ -164,8 +164,9 @@ def whole_lines(blocks):
             raise Fault(0, f" is longer than {ROW_LIMIT} bytes")
 
 
-def open_json(paths, world, sequences=frozenset()):
-    """The rows of JSON lines, whose columns in memory would be sequences where `sequences` says so. Collective.
+def open_json(paths, world, sequences=frozenset(), bags=frozenset()):
+    """The rows of JSON lines, whose columns in memory would be sequences where `sequences` says so, and bags of words
+    where `bags` does. Collective.
 
     Raises
     ------
@@ -175,7 +176,7 @@ def open_json(paths, world, sequences=frozenset()):
     OSError
         On all ranks when the rank that looks at a file cannot read it.
     """
-    heads = shared_out(paths, world, lambda path: json_head(path, sequences))
+    heads = shared_out(paths, world, lambda path: json_head(path, sequences, bags))
     kinds = {head.kind: path for path, head in zip(paths, heads) if head.kind is not None}
     if not kinds:
         raise DataError(f"{paths[0]}: there are no rows, so that its columns are not known")

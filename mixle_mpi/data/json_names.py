@@ -18,6 +18,7 @@ class Column(NamedTuple):
     """A column: what is at `path` of a row, or of a `ragged` one at `inner` of each step of the array there.
 
     Paths are keys of objects and `Place`s in arrays. `kind` is the type of its first value, None where none was seen.
+    In a column of `pairs` objects are bags of words, word -> count, and stand for arrays of [word, count].
     """
 
     name: str
@@ -25,17 +26,21 @@ class Column(NamedTuple):
     ragged: bool
     inner: tuple
     kind: type | None
+    pairs: bool = False
 
 
-def columns_of_rows(rows, sequences):
+def columns_of_rows(rows, sequences, bags=frozenset()):
     """The list of `Column` of rows, which are all objects, or all arrays.
 
     Parameters
     ----------
     rows : list of what JSON values are in Python
     sequences : names of the columns that hold sequences, "" where rows are sequences themselves, see `columns_of`
+    bags : those of them that are bags of words
     """
     first = rows[0] if rows else None
+    if "" in bags and first is not None and all(is_bag(row) for row in rows):
+        return steps_columns("", (), [pairs_of(row) for row in rows], True)
     if isinstance(first, list) and "" in sequences:
         return steps_columns("", (), rows)
     if isinstance(first, list) and not sequences:
@@ -48,12 +53,26 @@ def columns_of_rows(rows, sequences):
         cells = {key: ((key,), [row.get(key) for row in rows]) for key in keys}
     else:
         cells = {}
-    return [column for name, (path, values) in cells.items() for column in cell_columns(name, path, values, sequences)]
+    return [column for name, (path, values) in cells.items()
+            for column in cell_columns(name, path, values, sequences, bags)]  # fmt: skip
 
 
-def cell_columns(name, path, values, sequences):
+def is_bag(value):
+    """Whether a value is an object word -> count."""
+    return isinstance(value, dict) and all(isinstance(count, (int, float)) for count in value.values())
+
+
+def pairs_of(bag):
+    """A bag of words as an array of [word, count]."""
+    return [list(pair) for pair in bag.items()]
+
+
+def cell_columns(name, path, values, sequences, bags=frozenset()):
     """The columns of the cells (list) of one name. An array is a sequence where it is to be one, or has no width."""
     some = [value for value in values if value is not None]
+    if name in bags and any(is_bag(value) for value in some):
+        lists = [pairs_of(value) if is_bag(value) else value for value in some]
+        return steps_columns(name, path, [value for value in lists if isinstance(value, list)], True)
     lists = [value for value in some if isinstance(value, list)]
     wanted = "" in sequences or name in sequences
     if (lists and (wanted or len({len(value) for value in lists}) > 1)) or (wanted and not some):
@@ -61,10 +80,11 @@ def cell_columns(name, path, values, sequences):
     return [Column(name + suffix, (*path, *rest), False, (), kind) for suffix, rest, kind in parts(some)]
 
 
-def steps_columns(name, path, lists):
-    """The columns of the steps in cells, each a list."""
+def steps_columns(name, path, lists, pairs=False):
+    """The columns of the steps in cells, each a list, or of `pairs`."""
     found = parts([step for steps in lists for step in steps])
-    return [Column(step_name(name, suffix, len(found)), path, True, inner, kind) for suffix, inner, kind in found]
+    return [Column(step_name(name, suffix, len(found)), path, True, inner, kind, pairs)
+            for suffix, inner, kind in found]  # fmt: skip
 
 
 def step_name(sequence, suffix, columns):

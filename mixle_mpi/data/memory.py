@@ -9,11 +9,22 @@ import numpy as np
 
 from mixle_mpi.contract.columns import as_label, label_key
 from mixle_mpi.contract.errors import DataError
-from mixle_mpi.data.frames import FrameColumn, frame_columns
+from mixle_mpi.data.frames import FrameColumn, frame_columns, vectors_of
 from mixle_mpi.data.ragged import Ragged, check_sequences, flattened
 from mixle_mpi.data.table import SEQUENCE, Labels, Table, places
 
-Column = np.ndarray | FrameColumn | Ragged
+
+class Unlike:
+    """A column of `n` rows that cannot be read, with the reason: it matters where the column is wanted."""
+
+    def __init__(self, n: int, problem: str):
+        self.n, self.problem = n, problem
+
+    def __len__(self) -> int:
+        return self.n
+
+
+Column = np.ndarray | FrameColumn | Ragged | Unlike
 
 
 class MemoryTable(Table):
@@ -57,6 +68,8 @@ class MemoryTable(Table):
 
     def _convert(self, name: str, want: str) -> np.ndarray | Labels | Ragged:
         column = self.columns[name]
+        if isinstance(column, Unlike):
+            raise DataError(column.problem)
         if isinstance(column, FrameColumn):
             raise TypeError(f"column {name!r} of a table of another library is converted part by part")
         if isinstance(column, Ragged):
@@ -136,7 +149,7 @@ def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Colum
         return _with_sequences(data, sequences)
     frame = frame_columns(data)
     if frame is not None:
-        return {**frame}
+        return {k: v for name, column in frame.items() for k, v in _frame_columns(name, column).items()}
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("a masked array: write NaN or None where values are missing")
     if isinstance(data, Mapping):
@@ -145,7 +158,7 @@ def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Colum
                 raise DataError(f"column {name!r} is a masked array: write NaN or None where values are missing")
             if isinstance(values, str) or not isinstance(values, Iterable):
                 raise DataError(f"column {name!r} is {values!r}, not an array or list")
-        columns = _split({str(k): _as_column(v) for k, v in data.items()})
+        columns: dict[str, Column] = _split({str(k): _as_column(v) for k, v in data.items()})
     elif isinstance(data, np.ndarray) and data.dtype.names:
         columns = _split({name: data[name] for name in data.dtype.names})
     elif isinstance(data, np.ndarray) and data.ndim <= 2:
@@ -192,11 +205,26 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
         elif _is_sequence(name, sequences):
             columns |= _ragged(_items(values), name)
         else:
-            columns |= {name: values} if isinstance(values, FrameColumn) else columns_of({name: values})
+            columns |= _frame_columns(name, values)
     lengths = {name: len(c) for name, c in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
     return columns
+
+
+def _frame_columns(name: str, values) -> dict[str, Column]:
+    """The columns of one of another library's table, which may hold vectors or dicts, or of anything else."""
+    if isinstance(values, FrameColumn):
+        found = vectors_of(name, values)
+        if found is None:
+            return {name: values}
+        return {**found} if isinstance(found, dict) else columns_of({name: found})
+    if isinstance(values, np.ndarray) and values.dtype == object:  # of pandas, where NaN may stand for a missing vector
+        sample = next((v for v in values if v is not None and not isinstance(v, float)), None)
+        if not isinstance(sample, (list, tuple, np.ndarray, Mapping)):
+            return {name: values}
+        values = [None if isinstance(v, float) and v != v else v for v in values]
+    return columns_of({name: values})
 
 
 def _is_sequence(name: str, sequences: frozenset[str]) -> bool:
@@ -238,7 +266,7 @@ def _as_column(values) -> np.ndarray:
     return column
 
 
-def _from_rows(rows: list) -> dict[str, np.ndarray]:
+def _from_rows(rows: list) -> dict[str, Column]:
     if not rows:
         return {}
     if isinstance(rows[0], Mapping):
@@ -264,9 +292,9 @@ def _flat(row) -> list:
     return row.tolist() if isinstance(row, np.ndarray) and row.ndim == 1 else [row]
 
 
-def _split(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of vectors, tuples or dicts taken apart."""
-    result: dict[str, np.ndarray] = {}
+def _split(columns: dict[str, np.ndarray]) -> dict[str, Column]:
+    """Columns of vectors, tuples or dicts taken apart; a key that a dict lacks is missing there."""
+    result: dict[str, Column] = {}
     for name, column in columns.items():
         if column.ndim == 2:
             result |= {f"{name}[{j}]": column[:, j] for j in range(column.shape[1])}
@@ -275,15 +303,27 @@ def _split(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         else:
             sample = next((v for v in column if v is not None), None) if column.dtype == object else None
             if isinstance(sample, Mapping):
-                inner = {f"{name}.{k}": _as_column([v and v[k] for v in column]) for k in sample}
-                result |= _split(inner)
+                result |= _split_dicts(name, column)
             elif isinstance(sample, (tuple, np.ndarray)):
                 width = len(_flat(sample))
                 rows = [[None] * width if v is None else _flat(v) for v in column]
-                for number, row in enumerate(rows):
-                    if len(row) != width:
-                        raise DataError(f"row {number}, column {name!r} has {len(row)} values, others {width}")
+                other = next((number for number, row in enumerate(rows) if len(row) != width), None)
+                if other is not None:
+                    width, problem = max(width, 1), f"has {len(rows[other])} values, others {width}"
+                    unlike = Unlike(len(rows), f"row {other}, column {name!r} {problem}")
+                    result |= {f"{name}[{j}]": unlike for j in range(width)}
+                    continue
                 result |= {f"{name}[{j}]": _as_column([row[j] for row in rows]) for j in range(width)}
             else:
                 result[name] = column
     return result
+
+
+def _split_dicts(name: str, column: np.ndarray) -> dict[str, Column]:
+    """A column of dicts, taken apart by their keys."""
+    other = next((n for n, v in enumerate(column) if v is not None and not isinstance(v, Mapping)), None)
+    if other is not None:
+        problem = f"row {other}, column {name!r}: {column[other]!r} is not a dict, as others are"
+        return {name: Unlike(len(column), problem)}
+    keys = dict.fromkeys(key for v in column if v is not None for key in v)
+    return _split({f"{name}.{k}": _as_column([None if v is None else v.get(k) for v in column]) for k in keys})

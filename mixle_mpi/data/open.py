@@ -54,16 +54,18 @@ def _npz(paths: list[str], world) -> Opened:
     return _of_table(open_npz(paths, world))
 
 
-def _parquet(paths: list[str], world) -> Opened:
+def _parquet(paths: list[str], world, sequences: frozenset[str] = frozenset()) -> Opened:
     from mixle_mpi.data.parquet import open_parquet
 
-    return _of_table(open_parquet(paths, world))
+    return _of_table(open_parquet(paths, world, sequences))
 
 
-def _json(paths: list[str], world, sequences: frozenset[str] = frozenset()) -> Opened:
+def _json(
+    paths: list[str], world, sequences: frozenset[str] = frozenset(), bags: frozenset[str] = frozenset()
+) -> Opened:
     from mixle_mpi.data.json_lines import open_json
 
-    lines = open_json(paths, world, sequences)
+    lines = open_json(paths, world, sequences, bags)
     return Opened(lines.names, lines.read)
 
 
@@ -131,12 +133,13 @@ def files_of(data) -> list[str]:
 
 
 def open_data(
-    data, world, local: bool = False, sequences: frozenset[str] = frozenset(), sequence: str | None = None
-) -> Opened:
+    data, world, local: bool = False, sequences: frozenset[str] = frozenset(), sequence: str | None = None,
+    bags: frozenset[str] = frozenset(),
+) -> Opened:  # fmt: skip
     """The columns of data, a path or something in memory, which may be the rows of this rank. Collective.
 
-    `sequences` names the columns of data in memory, or of JSON lines, that hold a sequence in each row, see
-    `columns_of`. Where data have one row a step, `sequence` names the column that says of which sequence it is.
+    `sequences` names the columns that hold a sequence in each row, see `columns_of`, and `bags` those of them that are
+    bags of words. Where data have one row a step, `sequence` names the column that says of which sequence it is.
 
     Raises
     ------
@@ -155,7 +158,12 @@ def open_data(
         return Opened(table.names, read)
     files = on_first(world, lambda: files_of(data))
     suffix = suffix_of(files[0], READERS)
-    opened = _json(files, world, sequences) if suffix in JSON else READERS[suffix](files, world)
+    if suffix in JSON:
+        opened = _json(files, world, sequences, bags)
+    elif suffix in WITH_SEQUENCES:
+        opened = _parquet(files, world, sequences)
+    else:
+        opened = READERS[suffix](files, world)
     return opened if suffix in WITH_SEQUENCES or opened.matrix else _without_sequences(opened, files[0], suffix)
 
 

@@ -8,28 +8,42 @@ batch in memory.
 import contextlib
 import itertools
 import re
+from functools import partial
 from typing import NamedTuple
 
-from mixle_mpi.data.arrow import LabelReader, check_type, is_list, is_text, numbers_of, steps_of
+from mixle_mpi.data.arrow import (
+    LabelReader,
+    check_type,
+    coordinate,
+    family_of,
+    is_list,
+    is_text,
+    numbers_of,
+    steps_of,
+    width_of,
+)
 from mixle_mpi.data.files import open_files
 from mixle_mpi.data.ragged import Ragged, check_sequences
 from mixle_mpi.data.source import Source
 from mixle_mpi.data.table import SEQUENCE, DataError, Fault, Table, places
 
 BUFFER = 2**17  # bytes; a column of a row group is read in pieces of this size
+FIRST = 1024  # rows that say whether lists are vectors
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds for the index of a DataFrame
 
 
 class Column(NamedTuple):
     """A column: its name, the field of the file that it is in, its Arrow type, and how many values lists have.
 
-    The fields of steps, in a column of lists of structs, are columns as well: `name.field`.
+    The fields of steps, in a column of lists of structs, are columns as well: `name.field`. So are the places of lists
+    that are vectors, `name[0]`, of so many: `place` is which, and of how many.
     """
 
     name: str
     field: str
     type: object
     values: int
+    place: tuple | None = None
 
 
 class Head(NamedTuple):
@@ -61,13 +75,17 @@ def opened(source, **options):
         pyarrow.default_memory_pool().release_unused()
 
 
-def parquet_head(path):
-    """The `Head` of a Parquet file. Not collective."""
+def parquet_head(path, sequences=frozenset()):
+    """The `Head` of a Parquet file, where the columns of these names hold sequences, "" for all. Not collective."""
     source = Source(path)
     with opened(source) as file:
         fields = [field for field in file.schema_arrow if not INDEX.fullmatch(field.name)]
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        columns = [column for field in fields for column in columns_of(field, groups)]
+        columns = []
+        for field in fields:
+            vector = is_list(field.type) and not sequences & {"", field.name}
+            width = width_in(file, field) if vector else None
+            columns += columns_of(field, groups) if width is None else vector_columns(field, width)
         return Head(columns, [group.num_rows for group in groups], source.size)
 
 
@@ -80,6 +98,19 @@ def columns_of(field, groups):
         steps = field.type.value_type
         return [Column(f"{field.name}.{step.name}", field.name, list_(step.type), values) for step in steps]
     return [Column(field.name, field.name, field.type, values)]
+
+
+def width_in(file, field):
+    """How many values each of the first lists of a field has; None where they differ: then they are sequences."""
+    if family_of(field.type.value_type) not in ("list", "other"):
+        for batch in file.iter_batches(FIRST, columns=[field.name], use_threads=False):
+            return width_of(batch.column(0))
+    return None
+
+
+def vector_columns(field, width):
+    """The `Column`s of a field whose lists are vectors."""
+    return [Column(f"{field.name}[{j}]", field.name, field.type.value_type, 0, (j, width)) for j in range(width)]
 
 
 def values_of(name, group):
@@ -135,7 +166,9 @@ class ParquetTable(Table):
     def column(self, batch, name, labels, first):
         """The numbers or `Labels` of one column of a batch."""
         field = self.columns[name].field
-        array = batch.column(batch.schema.get_field_index(field))
+        array, place = batch.column(batch.schema.get_field_index(field)), self.columns[name].place
+        if place is not None:
+            array = coordinate(array, *place, first, field)
         if not is_list(array.type):
             return numbers_of(array) if labels is None else labels.labels(array, first)
         if array.null_count:
@@ -150,13 +183,14 @@ class ParquetTable(Table):
         """See `Table.close`."""
 
 
-def open_parquet(paths, world):
+def open_parquet(paths, world, sequences=frozenset()):
     """The rows of Parquet files. Collective.
 
     Parameters
     ----------
     paths : str or path, or a list of them, whose rows follow each other
     world : has `rank`, `size` and `allgather(obj)`
+    sequences : names of the columns that hold sequences, "" for all; other lists of one width are vectors
 
     Returns
     -------
@@ -171,4 +205,4 @@ def open_parquet(paths, world):
     OSError
         On all ranks when the rank that looks at a file cannot read it.
     """
-    return open_files(paths, world, parquet_head, ParquetTable)
+    return open_files(paths, world, partial(parquet_head, sequences=frozenset(sequences)), ParquetTable)

@@ -23,6 +23,7 @@ from mixle_mpi.models.composite import Record
 from mixle_mpi.models.optional import Optional
 from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.balance import BalancePlan, plan_grid, plan_on, plan_shape
+from mixle_mpi.planning.machine import NETWORK, RATES
 from mixle_mpi.planning.rationale import size
 from mixle_mpi.planning.resources import Resources
 from mixle_mpi.planning.shards import even_bounds
@@ -31,6 +32,7 @@ FIRST = 0  # the rank that looks at the clock, writes and prints is at (0, 0) of
 MOST_CROWDED = 8  # ranks on a core, beyond which they are not measured
 MOST_TRIED = 4  # grids that are measured
 WORTH = 0.999  # share of the time of even borders below which others are taken for them
+DIFFERENT = 1.2  # times as fast or slow as measured, from which on it is said that given throughputs count instead
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Choice:
     how : "asked", "auto", "kept" (from a checkpoint) or "tuned"
     plan : what is predicted; None for a cut that the planner does not know
     tried : grid, cut, predicted and measured seconds an iteration of each grid that was measured
+    note : how given throughputs differ from measured ones; empty where they do not
     """
 
     devices: tuple[tuple[int, ...], ...]
@@ -54,6 +57,7 @@ class Choice:
     how: str
     plan: BalancePlan | None
     tried: tuple[dict[str, Any], ...] = ()
+    note: str = ""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,7 +89,8 @@ class Choice:
     def as_data(self) -> dict[str, Any]:
         """What `result.json` tells of it."""
         found = {"grid": list(self.shape), "ranks": self.ranks, "idle": self.idle, "cut": self.cut, "how": self.how,
-                 "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried)}  # fmt: skip
+                 "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried),
+                 "note": self.note}  # fmt: skip
         if self.plan is None:
             return found | {"rationale": None, "seconds": None, "bytes": None}
         return found | {"rationale": self.plan.rationale} | {k: self.plan.extra[k] for k in ("seconds", "bytes")}
@@ -103,6 +108,36 @@ def resources_of(world: Axis) -> Resources:
     if isinstance(world, MpiAxis) and not crowded:
         return measured_resources()
     return unmeasured(world.size).limited(rank_memory(here))
+
+
+def given_resources(world: Axis, given: Resources) -> tuple[Resources, str]:
+    """The ranks as they are given, and as measured in what is not given; what to say of throughputs that differ.
+
+    Raises ModelError for another number of devices than ranks. Collective.
+    """
+    if len(given.devices) != world.size:
+        raise ModelError(f"resources: one device a rank is needed; there are {len(given.devices)} of them, but "
+                         f"{world.size} rank{'s' * (world.size != 1)}")  # fmt: skip
+    measured = resources_of(world)
+    devices = tuple(
+        dataclasses.replace(known, throughput=of.throughput, memory_bytes=of.memory_bytes or known.memory_bytes,
+                            node=of.node or known.node)
+        for of, known in zip(given.devices, measured.devices)
+    )  # fmt: skip
+    told = {name: value for name in (*NETWORK, *RATES) if (value := given.__dict__[name]) is not None}
+    note = differing(given, measured) if measured.flops_per_second is not None else ""
+    return dataclasses.replace(measured, devices=devices, **told), note
+
+
+def differing(given: Resources, measured: Resources) -> str:
+    """A sentence on the rank whose throughput is furthest from what was measured, if it is far; else nothing."""
+    ours, theirs = (np.array([d.throughput for d in r.devices]) for r in (given, measured))
+    of, was = ours / ours[0], theirs / theirs[0]
+    rank = int(np.abs(np.log(of / was)).argmax())
+    if max(of[rank] / was[rank], was[rank] / of[rank]) < DIFFERENT:
+        return ""
+    return (f"throughputs as given, not as measured: rank {rank} is given as {of[rank]:.3g} times as fast as rank 0, "
+            f"and was measured as {was[rank]:.3g} times")  # fmt: skip
 
 
 def unmeasured(workers: int) -> Resources:
@@ -125,6 +160,7 @@ def free_of(resources: Resources, taken: int) -> Resources:
 def choose(
     model: Node, total: int, world: Axis, resources: Resources, *, shape: tuple[int, int] | None = None,
     cut: str | None = None, kept: dict[str, Any] | None = None, taken: int = 0,
+    note: str = "",
 ) -> Choice:  # fmt: skip
     """The grid for so many rows of a bound model. Collective; rank 0 plans.
 
@@ -134,6 +170,7 @@ def choose(
     cut : path of the nodes to cut where M > 1
     kept : what a checkpoint has of the grid before, `Choice.record`
     taken : bytes that a process takes by itself, of which the memory of `resources` is free
+    note : as of `Choice`
 
     Raises
     ------
@@ -141,7 +178,8 @@ def choose(
         When what a rank would hold exceeds its memory.
     ModelError
     """
-    return on_first(world, lambda: _chosen(model, max(total, 1), resources, shape, cut, kept, taken))
+    choice = on_first(world, lambda: _chosen(model, max(total, 1), resources, shape, cut, kept, taken))
+    return dataclasses.replace(choice, note=note)
 
 
 def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, kept, taken: int) -> Choice:
@@ -149,10 +187,15 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     if cut is not None:
         check_cut(model, cut)
     choice = None
-    if shape is not None:
-        choice = asked_grid(model, n, resources, shape, cut)
-    elif kept is not None and kept["ranks"] == ranks and (cut is None or kept["cut"] in (None, cut)):
-        choice = _kept(model, n, resources, kept)
+    if kept is not None and kept["ranks"] == ranks:
+        was_asked = kept["how"] == "asked"
+        if shape is None and not was_asked and (cut is None or kept["cut"] in (None, cut)):
+            choice = _kept(model, n, resources, kept, "kept")
+        elif shape is not None and was_asked and (len(kept["devices"]), len(kept["devices"][0])) == tuple(shape):
+            same = cut is None or kept["cut"] == chosen_cut(model, shape, cut)
+            choice = _kept(model, n, resources, kept, "asked") if same else None
+    if choice is None and shape is not None:
+        choice = asked(model, n, resources, shape, cut)
     if choice is None:
         plan = plan_grid(model, resources, n_data=n, given=observed(model, n), cut=cut, first=FIRST)
         choice = choice_of(plan, ranks)
@@ -162,48 +205,55 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     return choice
 
 
-def asked_grid(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
-    """The grid that was asked for, of all ranks in order: every border even, but for those of units where it is worth
-    while to balance them. Where no cut was asked for it is the fastest."""
+def asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut: str | None) -> Choice:
+    """The grid that was asked for, of all ranks in order: every border even, but for those of rows and units where it
+    is worth while to balance them. Where no cut was asked for it is the fastest."""
     check_shape(*shape, len(resources.devices))
-    devices = tuple(map(tuple, np.arange(len(resources.devices)).reshape(shape).tolist()))
-    bounds, given = None, observed(model, n)
+    devices, bounds, rows = np.arange(len(resources.devices)).reshape(shape), None, None
+    given = observed(model, n)
     if shape[1] > 1 and cut is None:
-        cut = plan_shape(model, resources, n_data=n, shape=shape, cut=None, given=given).extra["cut"]
+        cut = plan_shape(model, resources, n_data=n, shape=shape, cut=None, given=given, devices=devices).extra["cut"]
+    same: dict[str, Any] = {"n_data": n, "shape": shape, "cut": cut, "given": given}
     try:
-        plan = plan_on(model, resources, n_data=n, shape=shape, cut=cut, given=given)
-        if shape[1] > 1:
-            found = plan_shape(model, resources, n_data=n, shape=shape, cut=cut, given=given).extra["bounds"]
-            other = plan_on(model, resources, n_data=n, shape=shape, cut=cut, bounds=found, given=given)
-            if other.extra["seconds"]["total"] < WORTH * plan.extra["seconds"]["total"]:
-                plan, bounds = other, tuple(found)
+        plan = plan_on(model, resources, **same)
+        other = plan_shape(model, resources, devices=devices, **same)
+        worth = other.extra["seconds"]["total"] < WORTH * plan.extra["seconds"]["total"]
+        if other.fits and (worth or not plan.fits):
+            plan, (bounds, rows) = other, borders_of(other)
     except ModelError:  # unlike nodes that a path with a star cuts alike can be run, but not planned
         plan = None
-    return Choice(devices, len(resources.devices), cut, bounds, None, "asked", plan)
+    return Choice(_numbers(devices), len(resources.devices), cut, bounds, rows, "asked", plan)
 
 
-def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Choice | None:
-    """The grid of a checkpoint; None where it was asked for, or does not suit this model and these rows."""
-    if kept["how"] == "asked":
-        return None
-    devices = tuple(map(tuple, kept["devices"]))
+def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any], how: str) -> Choice | None:
+    """The grid of a checkpoint; None where it does not suit this model and these rows."""
+    devices = _numbers(kept["devices"])
     bounds, rows = (None if kept[k] is None else tuple(kept[k]) for k in ("bounds", "row_bounds"))
     try:
         plan = plan_on(model, resources, n_data=n, shape=(len(devices), len(devices[0])), cut=kept["cut"],
                        bounds=bounds, rows=rows, devices=devices, given=observed(model, n))  # fmt: skip
     except ModelError:  # it is the checkpoint of another run: where the fit goes on it is refused by name
         return None
-    return Choice(devices, kept["ranks"], kept["cut"], bounds, rows, "kept", plan)
+    return Choice(devices, kept["ranks"], kept["cut"], bounds, rows, how, plan)
+
+
+def _numbers(devices) -> tuple[tuple[int, ...], ...]:
+    """Numbers of devices (D, M) as `Choice` has them."""
+    return tuple(tuple(int(rank) for rank in row) for row in devices)
+
+
+def borders_of(plan: BalancePlan) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """The borders of units and of rows of a plan, None for even ones."""
+    extra, m = plan.extra, plan.model_parallel
+    even = m == 1 or extra["bounds"] == even_bounds(extra["bounds"][-1], m)
+    rows = None if extra["rows"] is None else tuple(int(row) for row in extra["rows"])
+    return None if even else tuple(extra["bounds"]), rows
 
 
 def choice_of(plan: BalancePlan, ranks: int, how: str = "auto") -> Choice:
     """The choice that a plan is."""
-    extra, m = plan.extra, plan.model_parallel
-    devices = tuple(tuple(int(rank) for rank in row) for row in extra["devices"])
-    even = m == 1 or extra["bounds"] == even_bounds(extra["bounds"][-1], m)
-    rows = None if extra["rows"] is None else tuple(int(row) for row in extra["rows"])
-    cut = extra["cut"] if m > 1 else None
-    return Choice(devices, ranks, cut, None if even else tuple(extra["bounds"]), rows, how, plan)
+    cut = plan.extra["cut"] if plan.model_parallel > 1 else None
+    return Choice(_numbers(plan.extra["devices"]), ranks, cut, *borders_of(plan), how, plan)
 
 
 def alternatives(choice: Choice, model: Node, total: int, resources: Resources) -> list[Choice]:

@@ -13,7 +13,7 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Alone, Axis
-from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, resources_of
+from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, given_resources, resources_of
 from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.fingerprint import fingerprint
@@ -35,6 +35,7 @@ from mixle_mpi.execution.whole import deal_rows, is_large, whole_theta
 from mixle_mpi.models.mixture import Mixture, MixtureBank
 from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
+from mixle_mpi.planning.resources import Resources
 
 BACKENDS = ("local", "mpi")
 
@@ -62,6 +63,7 @@ def optimize(
     checkpoint_every: float = EVERY,
     resume: bool = False,
     max_time=None,
+    resources: Resources | None = None,
 ) -> Result:
     """Fit a model by EM. Collective with backend "mpi".
 
@@ -96,6 +98,8 @@ def optimize(
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
     resume : go on from the checkpoint, where there is one, to the result of the undisturbed fit
     max_time : end in time for this limit, with a checkpoint and the status "stopped"; minutes, or "HH:MM:SS"
+    resources : the ranks or threads as devices, one each in rank order, by whose throughputs and memory rows and units
+        are dealt; what it does not say, and all by default, is measured where there are ranks
 
     Returns
     -------
@@ -123,7 +127,7 @@ def optimize(
         return fit_on_ranks(
             data, model, ranks, shape=shape, ready=ready, cut=cut, tune=tune, max_iter=max_iter, tol=tol,
             starts=starts, init=init, seed=seed, weights=weights, sequence=sequence, impossible=impossible,
-            local=rows == "local", pipelined=pipelined,
+            local=rows == "local", pipelined=pipelined, resources=resources,
             callback=callback if ready is None or ranks.rank == 0 else None,
             watch=watch_of(checkpoint, checkpoint_every, resume, max_time),
         )  # fmt: skip
@@ -270,7 +274,7 @@ def fit_on_ranks(
     data, estimator: Node, world: Axis, *, shape: tuple[int, int] | None = None, ready: Grid | None = None, cut=None,
     tune: bool = False, weights=None, sequence=None, local=False, watch: Watch | None = None,
     clock: Clock | None = None, told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0,
-    impossible="error", pipelined: bool | None = None, **options,
+    impossible="error", pipelined: bool | None = None, resources: Resources | None = None, **options,
 ) -> Result:  # fmt: skip
     """`optimize` on all ranks of a group, of which the grid may leave some idle; the result is the same on each.
 
@@ -281,6 +285,7 @@ def fit_on_ranks(
     shape : D and M of the grid, None to plan it
     ready : the grid, where it exists
     told : called with the choice as soon as it is made, on every rank
+    resources : the ranks as devices, where they are given
     """
     clock = Clock() if clock is None else clock
     everyone = Grid(world, Alone(), Alone())
@@ -290,10 +295,11 @@ def fit_on_ranks(
     kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
     clock.resident = resident_bytes()
     taken = max(world.allgather(clock.resident)) + KERNEL_BYTES
-    resources = free_of(resources_of(world), taken)
-    choice = choose(found.model, found.total, world, resources, shape=shape, cut=cut, kept=kept, taken=taken)
+    known, note = (resources_of(world), "") if resources is None else given_resources(world, resources)
+    known = free_of(known, taken)
+    choice = choose(found.model, found.total, world, known, shape=shape, cut=cut, kept=kept, taken=taken, note=note)
     if tune:
-        choice = fastest_of(found, world, choice, resources, init, seed, impossible)
+        choice = fastest_of(found, world, choice, known, init, seed, impossible)
     told(choice)
     clock.lap("initialise")
     loaded = deal(found, world, choice.coords, choice.shape[0], choice.row_bounds)

@@ -95,7 +95,7 @@ def read(
     bags = {name: node.words for name, node in held.items() if isinstance(node, Bag)}
     if bags and sequence is None and not is_path(data):
         data = together(world, lambda: bags_in_memory(data, bags))
-    opened = open_data(data, world, local, frozenset(held), sequence)
+    opened = open_data(data, world, local, frozenset(held), sequence, frozenset(bags))
     if not opened.names and sequence is None:
         opened = without_rows(model.width or 0)
     named = isinstance(weights, str)
@@ -139,15 +139,17 @@ def deal(
     Parameters
     ----------
     coords : of each rank of `world` in the grid of so many data shards; None for one outside, who gets no rows
-    row_bounds : borders of the rows of the data shards, by default even ones
+    row_bounds : borders of the rows of the data shards, by default even ones; of sequences each shard gets the steps
+        of as many rows, and where the borders are not of rows but of steps, those very steps
     divide : whether the steps of few sequences may be dealt out, by default borders
     """
     total = found.total
-    borders = list(row_bounds or default_borders(found, shards))
-    divided = divide and row_bounds is None and in_time(found, coords, shards)
+    divided = divide and in_time(found, coords, shards) and (row_bounds is None or row_bounds[-1] != total)
+    borders = [0] * (shards + 1) if divided else default_borders(found, shards, row_bounds)
+    chunks = chunk_borders(found, shards, row_bounds) if divided else []
     ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
     if divided:
-        ranges = [(0, 0) if at is None else chunk_of(found, at[0], shards)[:2] for at in coords]
+        ranges = [(0, 0) if at is None else chunk_of(found, *chunks[at[0] : at[0] + 2])[:2] for at in coords]
     if found.kept is None and found.table.everywhere and not keep:
         rows = _encoded(found, world, *ranges[world.rank])
         found.table.close()
@@ -161,7 +163,7 @@ def deal(
         rows = exchange(rows, ranges, world)
     at = coords[world.rank]
     if divided and at is not None:
-        _, _, start, stop = chunk_of(found, at[0], shards)
+        _, _, start, stop = chunk_of(found, *chunks[at[0] : at[0] + 2])
         rows.sequences = {name: steps.part(start, stop, at[0]) for name, steps in rows.sequences.items()}
     own_weights = rows.arrays.pop(WEIGHT, None)
     seen = observed_rows(found.bindings, rows)
@@ -174,28 +176,42 @@ def in_time(found: Read, coords: Coords, shards: int) -> bool:
     """Whether the steps of sequences are dealt out rather than sequences: where there are fewer of these than data
     shards, each a hidden Markov model by itself, of which every shard holds the whole."""
     whole = all(at is None or at[1] == 0 for at in coords)
-    steps = 0 if found.slots.steps is None else int(found.slots.steps.sum())
-    return isinstance(found.model, HiddenMarkov) and whole and found.total < shards <= steps
+    return isinstance(found.model, HiddenMarkov) and whole and found.total < shards <= steps_of(found).sum()
 
 
-def chunk_of(found: Read, shard: int, shards: int) -> tuple[int, int, int, int]:
-    """Rows, first and after the last, of which a shard holds steps when these are dealt out evenly, and which of their
-    steps. Every row is a block, as there are few."""
-    steps = np.zeros(0, np.int64) if found.slots.steps is None else found.slots.steps
-    offsets = np.concatenate([[0], np.cumsum(steps)])
+def steps_of(found: Read) -> np.ndarray:
+    """The steps of every block of rows, (blocks,); none where rows are no sequences."""
+    return np.zeros(0, np.int64) if found.slots.steps is None else found.slots.steps
+
+
+def chunk_borders(found: Read, shards: int, given: Sequence[int] | None) -> list[int]:
+    """Borders of the steps of data shards, even or as given; each has one at least."""
+    total = int(steps_of(found).sum())
+    if given is None:
+        return [shard * total // shards for shard in range(shards + 1)]
+    borders = [0]
+    for left, border in zip(range(shards - 1, 0, -1), given[1:]):
+        borders.append(min(max(int(border), borders[-1] + 1), total - left))
+    return [*borders, total]
+
+
+def chunk_of(found: Read, start: int, stop: int) -> tuple[int, int, int, int]:
+    """Rows, first and after the last, of which a shard holds steps `start` to `stop`, and which of their steps. Every
+    row is a block, as there are few."""
+    offsets = np.concatenate([[0], np.cumsum(steps_of(found))])
     total = int(offsets[-1])
-    start, stop = shard * total // shards, (shard + 1) * total // shards
-    first = int(np.searchsorted(offsets[1:], start, side="right" if shard else "left"))
-    last = int(np.searchsorted(offsets[:-1], stop, side="left" if shard + 1 < shards else "right"))
+    first = int(np.searchsorted(offsets[1:], start, side="right" if start else "left"))
+    last = int(np.searchsorted(offsets[:-1], stop, side="left" if stop < total else "right"))
     return first, last, start - int(offsets[first]), stop - int(offsets[first])
 
 
-def default_borders(found: Read, shards: int) -> list[int]:
-    """Borders of the rows of data shards: even ones, of sequences with about as many steps each."""
+def default_borders(found: Read, shards: int, given: Sequence[int] | None = None) -> list[int]:
+    """Borders of the rows of data shards: even ones, or as given; of sequences by steps, as many as so many rows have
+    in the mean."""
     total = found.total
     if found.slots.steps is not None and total:
-        return balanced_rows(found.slots.steps, shards, total)
-    return [shard_rows(d, shards, total)[0] for d in range(shards)] + [total]
+        return balanced_rows(found.slots.steps, shards, total, None if given is None else np.array(given) / total)
+    return [shard_rows(d, shards, total)[0] for d in range(shards)] + [total] if given is None else list(given)
 
 
 def _encoded(found: Read, world: Axis, start: int, stop: int) -> EncodedRows:

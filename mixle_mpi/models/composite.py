@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -11,11 +14,13 @@ from mixle_mpi.contract.bank import Bank
 from mixle_mpi.contract.cuts import CutGroup
 from mixle_mpi.contract.decomposition import DecompAxis, Decomposition, Partial, ReductionOp
 from mixle_mpi.contract.errors import ModelError
+from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Branch, Node, checked_key
 from mixle_mpi.contract.scope import Scope
 from mixle_mpi.contract.tile import Tile
 from mixle_mpi.contract.work import Cost, Work
 from mixle_mpi.families.natural import NaturalBlock, Term
+from mixle_mpi.models.sequence import Steps
 from mixle_mpi.models.terms import planned_terms, split_terms
 
 
@@ -106,6 +111,8 @@ class Composite(Factors):
     def place(self, scope: Scope):
         asked = [f.width for f in self.factors]
         if asked.count(None) > 1:
+            asked = widths_of_sequences(self.factors, scope.names)
+        if asked.count(None) > 1:
             raise ModelError(f"{scope.where}: more than one factor of unknown width; give dim")
         rest = max(len(scope.names) - sum(w for w in asked if w is not None), 1)
         widths = [rest if w is None else w for w in asked]
@@ -117,6 +124,21 @@ class Composite(Factors):
         changed = copy.copy(self)
         changed.factors = tuple(placed)
         return changed
+
+
+def widths_of_sequences(factors: Sequence[Node], names: Sequence[str]) -> list[int | None]:
+    """The columns of each factor as far as they are known: of one of sequences or documents whose width is not, those
+    of `names` that are parts of one column, "2[0]" and "2[1]"."""
+    found: list[int | None] = []
+    at: int | None = 0
+    for factor in factors:
+        width = factor.width
+        first = next((n for n in factor.walk() if isinstance(n, (Family, Steps))), None)
+        if width is None and isinstance(first, Steps) and at is not None and at < len(names):
+            width = len(list(next(groupby(names[at:], lambda name: re.split(r"[\[.]", name)[0]))[1]))
+        found.append(width)
+        at = None if at is None or width is None else at + width
+    return found
 
 
 class Record(Factors):

@@ -19,7 +19,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.work import FLOP_SECONDS, Assumed
 from mixle_mpi.planning.coupling import network_of
 from mixle_mpi.planning.cuts import uncut
-from mixle_mpi.planning.grids import Candidate, Task, as_given, candidate, pools_of
+from mixle_mpi.planning.grids import Candidate, Task, as_given, balanced, candidate, pools_of
 from mixle_mpi.planning.model_decomposition import ModelCut
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 from mixle_mpi.planning.paths import cut_at, cuts_of
@@ -115,8 +115,10 @@ def plan_grid(model: Node, resources: Resources, *, n_data: int, nested: bool = 
 
 
 def plan_shape(model: Node, resources: Resources, *, n_data: int, shape: tuple[int, int], cut: str | None,
-               given: Given | None = None, first: int | None = None) -> BalancePlan:  # fmt: skip
+               given: Given | None = None, first: int | None = None, devices=None) -> BalancePlan:  # fmt: skip
     """The fastest plan on a D x M grid, as `plan_grid` finds it, with one cut or, where that is None, any; see there.
+
+    `devices` are (D, M) numbers of devices that stay in their places, by default those that suit best.
 
     Raises ModelError when M > 1 and nothing can be cut.
     """
@@ -128,13 +130,15 @@ def plan_shape(model: Node, resources: Resources, *, n_data: int, shape: tuple[i
         raise ModelError(f"grid {shape[0]} x {shape[1]}: no node of this model can be cut; use M = 1")
     best: Candidate | None = None
     for divided in cuts:
-        for pool in pools_of(resources, first):
-            found = candidate(task, divided, *shape, pool) if len(pool.numbers) >= shape[0] * shape[1] else None
+        tried = [balanced(task, divided, np.asarray(devices))] if devices is not None else [
+            candidate(task, divided, *shape, pool) for pool in pools_of(resources, first)
+            if len(pool.numbers) >= shape[0] * shape[1]]  # fmt: skip
+        for found in tried:
             if found is not None and better(found, best):
                 best = found
     if best is None:
         cut = cuts[0].path if shape[1] > 1 else None
-        return plan_on(model, resources, n_data=n_data, shape=shape, cut=cut, given=given)
+        return plan_on(model, resources, n_data=n_data, shape=shape, cut=cut, devices=devices, given=given)
     return made_plan(task, best, described(task, best), [], assumptions(assumed, resources))
 
 
@@ -146,7 +150,8 @@ def plan_on(model: Node, resources: Resources, *, n_data: int, shape: tuple[int,
     Parameters
     ----------
     cut : path of the nodes that are cut, where M > 1
-    bounds, rows : borders of the units of the model shards, and of the rows of the data shards, None for even ones
+    bounds, rows : borders of the units of the model shards, and of the rows of the data shards (of the steps of
+        sequences that are divided in time), None for even ones
     devices : (D, M) numbers of the devices, by default in their order
 
     Raises
@@ -154,14 +159,14 @@ def plan_on(model: Node, resources: Resources, *, n_data: int, shape: tuple[int,
     ModelError
         As `plan_grid`; and when the borders are not those of this model, these rows and this grid.
     """
-    chunks = n_data < shape[0] and shape[1] == 1 and rows is None
+    chunks = n_data < shape[0] and shape[1] == 1 and (rows is None or rows[-1] != n_data)
     task, assumed = task_of(model, resources, n_data, given, chunks)
     divided = uncut(task.model) if shape[1] == 1 else cut_at(task.model, cut or "")
     units = even_bounds(divided.units, shape[1]) if bounds is None else list(bounds)
     at = np.arange(shape[0] * shape[1]).reshape(shape) if devices is None else np.asarray(devices)
     borders = units if rows is None else [*units, *rows]
     if (at.shape != tuple(shape) or at.max() >= len(resources.devices) or len(units) != shape[1] + 1
-            or units[-1] != divided.units or (rows is not None and (len(rows) != shape[0] + 1 or rows[-1] != n_data))
+            or units[-1] != divided.units or (rows is not None and (len(rows) != shape[0] + 1 or rows[-1] != task.rows))
             or min(borders) < 0):  # fmt: skip
         raise ModelError(f"a plan for {shape[0]} x {shape[1]}: the borders {borders} do not belong to it")
     made = as_given(task, divided, at, units, rows)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -83,12 +84,17 @@ class Task:
         return "step" if self.in_time else "row"
 
     @property
+    def rate(self) -> float:
+        """FLOPs a second of a device of throughput 1."""
+        return rate_of(self.resources)
+
+    @property
     def passes(self) -> float:
         """Passes over the data in an iteration."""
         return 1.0 + self.model.passes
 
-    def calls(self, rows: int, tiles: int) -> tuple[float, float]:
-        """Seconds besides the work: of an E-step over so many rows and tiles, and of an M-step.
+    def calls(self, rows, tiles) -> tuple[Any, float]:
+        """Seconds besides the work, where throughput is 1: of an E-step over so many rows and tiles, and of an M-step.
 
         These are kernel calls, and reading features again for both products. Known of measured machines only.
         """
@@ -151,14 +157,18 @@ class Candidate:
         return self.excess <= 1.0
 
 
+def rate_of(resources: Resources) -> float:
+    """FLOPs a second of a device of throughput 1."""
+    return 1.0 / FLOP_SECONDS if resources.flops_per_second is None else resources.flops_per_second
+
+
 def pools_of(resources: Resources, first: int | None = None) -> list[Pool]:
     """The devices fastest first, then node by node; and without the smallest ones, where memories differ.
 
     The device of number `first` comes before all others in each, so that it is at (0, 0) of every grid.
     """
     devices, nodes = resources.devices, np.array(node_numbers(resources.devices))
-    rate = 1.0 / FLOP_SECONDS if resources.flops_per_second is None else resources.flops_per_second
-    speeds = np.array([d.throughput * rate for d in devices])
+    speeds = np.array([d.throughput * rate_of(resources) for d in devices])
     room = np.array([math.inf if d.memory_bytes is None else d.memory_bytes for d in devices])
     others = np.array([number != first for number in range(len(devices))])
     order = np.lexsort((nodes, -room, -speeds, others))  # stable: then in rank order
@@ -230,6 +240,17 @@ def as_given(task: Task, cut: Cut, devices: np.ndarray, bounds: Sequence[int], r
     return made
 
 
+def balanced(task: Task, cut: Cut, devices: np.ndarray) -> Candidate | None:
+    """The best plan with these devices (D, M) where they are, rows and units as suits them; None when none fits."""
+    pool, whole = pools_of(task.resources)[0], (0, cut.units) if devices.shape[1] == 1 else None
+    at = np.argsort(pool.numbers)[devices]
+    speeds, room = pool.speeds[at], pool.room[at]
+    found = [_filled(task, cut, devices, speeds, room, None, whole, True)]
+    if not pool.alike:
+        found.append(_dealt(task, cut, devices, speeds, room, True))
+    return min((made for made in found if made is not None), key=lambda c: c.total, default=None)
+
+
 def _filled(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> Candidate | None:
     """The plan with given borders of rows (None for even ones); those of units are found where not given."""
     d = len(speeds)
@@ -267,7 +288,11 @@ def _dealt(task, cut, numbers, speeds, room, strict) -> Candidate | None:
 
 def _rows_by_speed(task, cut, speeds, room, bounds) -> list[int] | None:
     d, _ = speeds.shape
-    flops, m_steps, held, spaces = _shard_costs(task, cut, d, busiest_rows(task.rows, d), bounds)
+    flops, m_steps, held, spaces, scratch = _shard_costs(task, cut, d, busiest_rows(task.rows, d), bounds)
+    tile, again = tile_rows(scratch.max()), float(scratch.max()) * (len(bounds) > 2)
+    none, of_m_step = task.calls(0, 0, again)
+    of_row = (task.calls(tile, 1, again)[0] - none) / tile
+    slowness = task.rate / speeds
     row_bytes = task.model.row_bytes()
     most = np.full(d, math.inf)
     if row_bytes:
@@ -275,11 +300,13 @@ def _rows_by_speed(task, cut, speeds, room, bounds) -> list[int] | None:
     if (most < 0).all():
         return None
     room_for = np.maximum(most, 0.0).tolist()
-    return deal_rows(task.rows, (flops / speeds).max(axis=1), (m_steps / speeds).max(axis=1), room_for)
+    per_row = (flops / speeds + of_row * slowness).max(axis=1)
+    return deal_rows(task.rows, per_row, (m_steps / speeds + (none + of_m_step) * slowness).max(axis=1), room_for)
 
 
 def _shard_costs(task, cut, d: int, rows: int, bounds: Sequence[int]):
-    """E-step FLOPs a row, M-step FLOPs, resident values and bytes of workspace of every model shard, (m,) each."""
+    """E-step FLOPs a row, M-step FLOPs, resident values, bytes of workspace and values of scratch a row of every
+    model shard, (m,) each."""
     job = Job(rows, d, task.passes, 0.0)
     m = len(bounds) - 1
     shards = Shards(cut, job, [1.0] * m, [math.inf] * m)
@@ -290,7 +317,7 @@ def _shard_costs(task, cut, d: int, rows: int, bounds: Sequence[int]):
         name = (b - a,) if uniform else (a, b)
         if name not in done:
             c = shards.state(a, b)
-            done[name] = (c.e_step, c.m_step, c.held.resident, c.space) if b > a else (0.0, 0.0, 0.0, 0.0)
+            done[name] = (c.e_step, c.m_step, c.held.resident, c.space, c.scratch) if b > a else (0.0,) * 5
         costs.append(done[name])
     return np.array(costs).T
 
@@ -304,7 +331,7 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     else:
         rows = np.diff(row_bounds)
         most = int(rows.max())
-    flops, m_steps, held, spaces = _shard_costs(task, cut, d, most, bounds)
+    flops, m_steps, held, spaces, _ = _shard_costs(task, cut, d, most, bounds)
     there = np.broadcast_to(np.diff(bounds)[None, :] > 0, speeds.shape)
     used = (rows[:, None] > 0) & there
     work = np.where(there, rows[:, None] * flops + m_steps, 0.0)
@@ -313,11 +340,14 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     excess = float((sizes / room).max())
     if strict and excess > 1.0:
         return None
-    at = np.unravel_index(int(times.argmax()), times.shape)
     heavy = int(np.unravel_index(int((sizes / np.where(np.isfinite(room), room, 1e300)).argmax()), times.shape)[1])
-    e_step = float(rows[at[0]] * flops[at[1]] / speeds[at])
     kinds, cost = _bytes(task, cut, d, most, bounds, heavy)
-    tiles = math.ceil(most / tile_rows(cost.scratch))
+    tile = tile_rows(cost.scratch)
+    tiles = math.ceil(most / tile)
+    calls, of_m_step = task.calls(rows[:, None], np.ceil(rows[:, None] / tile))
+    slowness = task.rate / speeds
+    at = np.unravel_index(int((times + (calls + of_m_step) * slowness).argmax()), times.shape)
+    e_step = float(rows[at[0]] * flops[at[1]] / speeds[at])
     messages = tiles * cut.messages * task.passes
     each = MESSAGE_CALLS * (task.resources.call_seconds or 0.0)
     exchanged, uneven, of_message = cut.exchanged, 0.0, each
@@ -337,13 +367,13 @@ def _measured(task, cut, numbers, speeds, room, row_bounds, bounds, strict) -> C
     pipelined = hidden >= again  # with two tiles in flight, the scratch of one leaves the cache before it is needed
     model_axis = float(folding + under_way - hidden * pipelined + copy_seconds(task.network, m, cut.copied))
     data_axis = float(data_axis_seconds(task.network, d, m, cost.sent))
-    calls = task.calls(int(most), tiles)
     model_axis += of_message * messages * (m > 1)
     data_axis += each * (float(data_messages(cost.sent)) * (d > 1) + (d * m > 1))
-    m_step = float(times[at]) - e_step + calls[1]
+    m_step = float(times[at]) - e_step + float(of_m_step * slowness[at])
     e_step += uneven / float(speeds[at]) + task.repair_seconds(d, float(speeds[at])) + again * pipelined
     data_axis += task.chunk_seconds(d)
-    seconds = {"e_step": e_step + calls[0], "m_step": m_step, "model_axis": model_axis, "data_axis": data_axis}
+    e_step += float(calls[at[0], 0] * slowness[at])
+    seconds = {"e_step": e_step, "m_step": m_step, "model_axis": model_axis, "data_axis": data_axis}
     seconds["total"] = sum(seconds.values())
     return Candidate(cut, d, m, tuple(bounds), None if row_bounds is None else tuple(row_bounds), numbers, seconds,
                      float(work[at]), kinds, heavy, excess, int(used.sum()), pipelined)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from mixle_mpi.planning.paths import cut_words
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines
+
+MOST_SHARES = 8  # of a grid, whose rows are printed one by one
 
 
 def start_lines(found: dict[str, Any]) -> list[str]:
@@ -60,11 +63,13 @@ def begun_lines(settings: dict, shape: tuple[int, int] | None) -> list[str]:
 
 
 def choice_lines(choice: Choice) -> list[str]:
-    """Which grid, and why; with what was measured where grids were tried. Nothing of one that was asked for."""
+    """Which grid, and why; with what was measured where grids were tried. Of one that was asked for only if its
+    borders are uneven, and in any case if throughputs are not those that were measured."""
+    lines = [choice.note] if choice.note else []
     if choice.how == "asked":
-        return []
+        uneven = choice.plan is not None and (choice.row_bounds or choice.bounds)
+        return [*lines, f"borders: {border_words(choice)}"] if uneven else lines
     d, m = choice.shape
-    lines = []
     if choice.tried:
         rows = [["grid tried", "cut", "predicted s", "measured s"]]
         for of in choice.tried:
@@ -80,6 +85,14 @@ def choice_lines(choice: Choice) -> list[str]:
     idle = f", {choice.idle} idle" if choice.idle else ""
     cut = f", cut at {cut_words(choice.cut or '')}" if m > 1 else ""
     return [*lines, f"grid {d} x {m} of {plural(choice.ranks, 'rank')}{idle}{cut}: {why[:1].lower()}{why[1:]}"]
+
+
+def border_words(choice: Choice) -> str:
+    """The rows and units of every shard, where these are not even."""
+    found = (("rows", choice.row_bounds), ("units", choice.bounds))
+    shares = {what: [b - a for a, b in pairwise(bounds)] for what, bounds in found if bounds is not None}
+    return ", ".join(f"{' / '.join(map(str, each[:MOST_SHARES]))}{' ...' * (len(each) > MOST_SHARES)} {what}"
+                     for what, each in shares.items())  # fmt: skip
 
 
 class Progress:

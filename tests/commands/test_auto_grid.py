@@ -15,6 +15,16 @@ UNEQUAL = "".join(f"[[nodes]]\ncount = 1\ncores = 1\nthroughput = {t}\n" for t i
 EQUAL = "[[nodes]]\ncount = 1\ncores = 2\nthroughput = 1.0\n"
 TINY = '[[nodes]]\ncount = 1\ncores = 2\nthroughput = 1.0\nmemory = "20kB"\n'
 SINGULAR = '[data]\npath = "x.csv"\n[model]\ntype = "multivariate_gaussian"\ndim = 2\nmin_variance = 0\n'
+RUN = """[data]
+path = "x.csv"
+[model]
+type = "mixture"
+components = 4
+component = { type = "record", fields = { a = { type = "gaussian" }, b = { type = "gaussian" } } }
+[fit]
+max_iter = 3
+tol = "none"
+"""
 
 pytestmark = pytest.mark.launched
 
@@ -144,3 +154,19 @@ def test_optimize_returns_the_same_on_all_ranks(mpirun, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     run = mpirun(4, ["script.py"], timeout=90, cwd=tmp_path)
     assert run.code == 0 and run.out.count("SAME") == 4, run.err
+
+
+def test_a_machine_file_deals_the_rows(mpirun, tmp_path):
+    nodes = "".join(f"[[nodes]]\nthroughput = {t}\n" for t in (1.0, 3.0))
+    (tmp_path / "machine.toml").write_text(f"call_seconds = 1e-12\n{nodes}[network]\nlatency_between = 1e-9\n")
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{k % 7},{k % 11}\n" for k in range(40000)))
+    (tmp_path / "r.toml").write_text(RUN)
+    words = ["-m", "mixle_mpi.fit", "r.toml", "--machine", "machine.toml", "--grid", "2x1"]
+    run = mpirun(2, words, timeout=90, cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert "throughputs as given, not as measured: rank 1 is given as 3 times as fast as rank 0" in run.out
+    plan = result(tmp_path / "runs" / "r")["plan"]
+    first, border, last = plan["rows"]
+    assert f"borders: {border} / {40000 - border} rows" in run.out
+    assert (first, last) == (0, 40000) and 9000 < border <= 10000  # a quarter, less its M-step
+    assert result(tmp_path / "runs" / "r")["counts"]["rows"] == [4 * border, 4 * (40000 - border)]

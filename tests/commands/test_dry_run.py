@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from conftest import LAUNCHERS
+from conftest import LAUNCHERS, ROOT
 
 from mixle_mpi.commands.fit import main
 
+NODE = str(ROOT / "slurm" / "machines" / "node.toml")
 DRY = ["-m", "mixle_mpi.fit", "--demo", "--dry-run"]
 
 
@@ -37,6 +38,9 @@ def test_what_does_not_fit_is_exit_code_3(python, tmp_path):
     ("arguments", "says"),
     [
         (["--demo", "--ranks", "4"], "--ranks says what a dry run plans for: it needs --dry-run"),
+        (["--demo", "--ranks-per-node", "4"], "--ranks-per-node needs --machine"),
+        (["--demo", "--machine", NODE], "the machine has 64 cores for one rank each, but there is 1 rank"),
+        (["--demo", "--machine", "no.toml"], "no.toml"),
         (["--demo", "--dry-run", "--ranks", "4", "--grid", "3x1"], "grid: 3 x 1 are not 4 ranks"),
         (["--demo", "--dry-run", "--cut", "component_9", "--ranks", "2"], "nodes that can: '' (the root)"),
         (["--demo", "--dry-run", "--ranks", "2", "--grid", "2x1", "--tune"], "tune chooses among grids"),

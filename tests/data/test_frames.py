@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from ranks import on_ranks, read_all, refusal
 
-from mixle_mpi import Categorical, Gaussian, Optional, Record, optimize
+from mixle_mpi import Categorical, Gaussian, MultivariateGaussian, Optional, Record, optimize
 from mixle_mpi.data.open import open_data
 from mixle_mpi.data.table import DataError
 
@@ -108,3 +109,27 @@ def test_neither_library_is_imported():
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def test_lists_of_one_width_are_vectors(tmp_path):
+    """In Arrow and pandas tables and in Parquet files, of fixed size or not, as tuples in memory; None is missing."""
+    cells = [(0.0, 1.0), (2.0, 2.5), None, (1.0, 0.0), (3.0, 1.0)]
+    model = Record(v=Optional(MultivariateGaussian(2)))
+    rows = [{"v": v, "n": [1] * k, "d": {f"k{k}": 1}} for k, v in enumerate(cells)]  # n and d are nobody's
+    expected = optimize(rows, model, max_iter=1, tol=None).history
+    lists = [None if v is None else list(v) for v in cells]
+    for kind in (pa.list_(pa.float64()), pa.list_(pa.float64(), 2), pa.large_list(pa.float32())):
+        table = pa.table({"v": pa.array(lists, kind), "n": [[1] * k for k in range(5)]})
+        pq.write_table(table, tmp_path / "v.parquet", row_group_size=2)
+        for source in (table, tmp_path / "v.parquet"):
+            assert optimize(source, model, max_iter=1, tol=None).history == pytest.approx(expected, rel=1e-12)
+    assert optimize(pd.DataFrame({"v": lists}), model, max_iter=1, tol=None).history == expected
+
+
+def test_a_list_of_another_width_is_refused(tmp_path):
+    lists = [[1.0, 2.0]] * 1500 + [[1.0]]
+    pq.write_table(pa.table({"v": lists}), tmp_path / "v.parquet")
+    with pytest.raises(DataError, match="row 1500.*column 'v': it has 1 values, others 2"):
+        optimize(tmp_path / "v.parquet", Record(v=MultivariateGaussian(2)))
+    with pytest.raises(DataError, match="row 2, column 'v' has 1 values, others 2"):
+        optimize([{"v": v} for v in [*lists[:2], (1.0,)]], Record(v=MultivariateGaussian(2)))

@@ -20,6 +20,7 @@ from mixle_mpi import (
     Composite,
     Gaussian,
     HiddenMarkov,
+    LatentDirichletAllocation,
     MultivariateGaussian,
     Optional,
     Poisson,
@@ -397,3 +398,23 @@ def test_ragged_sequences_d03(tmp_path):
         found = run_on_threads(size, 1, lambda grid: fit(path, model, grid, max_iter=1, tol=None))[0]
         assert found.history[0] == pytest.approx(-4.055740656, abs=1e-9)
         np.testing.assert_allclose(found.model.initial, [0.57331172, 0.42668828], atol=1e-8)
+
+
+def test_bags_as_objects_are_those_in_memory(tmp_path):
+    """word -> count, beside lists of tokens and of pairs, and as rows; a word that comes twice is refused."""
+    docs = [{"a": 2, "b": 1}, {"c": 3.0}, {}, {"b": 1, "d": 4}]
+    model = LatentDirichletAllocation(2, list("abcd"), topic_prior=0.5)
+    write = (tmp_path / "docs.jsonl").write_text
+    write("".join(json.dumps(doc) + "\n" for doc in docs))
+    expected = optimize(docs, model, max_iter=2, tol=None).history
+    assert optimize(tmp_path / "docs.jsonl", model, max_iter=2, tol=None).history == expected
+    mixed = [*docs[:2], [], [["b", 1], ["d", 4]]]
+    write("".join(json.dumps({"x": k, "words": doc}) + "\n" for k, doc in enumerate(mixed)))
+    record = Record(words=model)
+    assert optimize(tmp_path / "docs.jsonl", record, max_iter=2, tol=None).history == expected
+    write('{"words": {"a": 1}}\n{"words": {"a": 1, "a": 2}}\n')
+    with pytest.raises(DataError, match="row 1.*the key 'a' comes twice"):
+        optimize(tmp_path / "docs.jsonl", record)
+    write('{"words": {"a": 1}}\n{"words": {"a": "x"}}\n')
+    with pytest.raises(DataError, match="row 1.*'x' is not a number"):
+        optimize(tmp_path / "docs.jsonl", record)

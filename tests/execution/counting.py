@@ -59,13 +59,15 @@ MODELS = {
 }  # fmt: skip
 
 
-def mismatches(model, shape, cut, found) -> list[str]:
-    """What (coordinates, result) of all ranks counted otherwise than planned, in words."""
+def mismatches(model, shape, cut, found, plan=None) -> list[str]:
+    """What (coordinates, result) of all ranks counted otherwise than planned, in words; by default for even borders."""
     d, m = shape
     result = found[0][1]
     bound = load(table(), model, serial_grid()).model
-    plan = plan_on(bound, Resources.local(d * m), n_data=N, shape=shape, cut=cut if m > 1 else None,
-                   given=observed(bound, N))
+    if plan is None:
+        plan = plan_on(bound, Resources.local(d * m), n_data=N, shape=shape, cut=cut if m > 1 else None,
+                       given=observed(bound, N))  # fmt: skip
+    borders = plan.extra["rows"] or [shard_rows(at, d, N)[0] for at in range(d)] + [N]
     passes, m_steps = result.counts.passes, result.n_iter
     wrong = []
 
@@ -86,7 +88,7 @@ def mismatches(model, shape, cut, found) -> list[str]:
     compare("tile rows", max(r.counts.tile_rows for _, r in found), kernels["tile_rows"])
     compare("rows", max(r.counts.rows for _, r in found), passes * kernels["rows"])
     for (at, of), r in found:
-        start, stop = shard_rows(at, d, N)
+        start, stop = borders[at], borders[at + 1]
         compare(f"rows of {at}", r.counts.rows, passes * (stop - start))
         compare(f"densities of {at, of}", r.counts.unit_rows, passes * (stop - start) * held[of])
     for of in range(m):  # every parameter set has one owner among the data shards

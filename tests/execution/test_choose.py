@@ -15,10 +15,12 @@ from mixle_mpi import (
     Mixture,
     ModelError,
     ModelParallelEstimator,
+    MultivariateGaussian,
     Optional,
     Poisson,
     Record,
     Resources,
+    Sequence,
     optimize,
 )
 from mixle_mpi.commands.ending import exit_code
@@ -274,6 +276,50 @@ def test_a_model_parallel_estimator_runs_on_threads(name):
     assert result.grid == (1, 2) and result.plan.model_parallel == 2 and len(seen) == 6
     assert_same(result, expected)
     assert optimize(DATA, ModelParallelEstimator(model, 1), max_iter=1, tol=None).grid == (1, 1)
+
+
+def test_resources_that_are_given_deal_units_and_steps():
+    model, devices = Mixture(MultivariateGaussian(2), 8), machine(1.0, 3.0)
+    data = np.random.default_rng(5).normal(size=(20000, 2))
+    result = optimize(data, ModelParallelEstimator(model, 2), max_iter=2, tol=None, resources=devices)
+    first, border, last = result.plan.extra["bounds"]
+    assert (first, last) == (0, 8) and border < 4
+    with pytest.raises(ModelError, match="there are 2 of them, but 1 rank$"):
+        optimize(data, model, resources=devices)
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 3.0), (1.0, 1e-6, 1.0), (4.0, 1.0, 1.0)])
+def test_a_sequence_in_time_is_dealt_by_throughput(speeds):
+    """Where a plan has a shard without steps, it gets one."""
+    data, model = [np.random.default_rng(6).normal(size=40000)], HiddenMarkov(Gaussian(), 3)
+    expected, told, shape = fit(data, model, serial_grid(), max_iter=3, tol=None), [], (len(speeds), 1)
+
+    def work(grid):
+        return fit_on_ranks(data, model, grid.world, shape=shape, ready=grid, resources=machine(*speeds),
+                            max_iter=3, tol=None, told=told.append)  # fmt: skip
+
+    results = run_on_threads(*shape, work)
+    assert max(abs(a - b) for a, b in zip(results[0].history, expected.history)) < 1e-12 * 40000
+    borders = told[0].row_bounds
+    assert borders[-1] == 40000 and told[0].plan.extra["dealt"]["what"] == "steps"
+    for result, a, b in zip(results, borders, borders[1:]):
+        steps = result.counts.state_steps - 3 * result.counts.repaired
+        assert steps == pytest.approx(4 * 3 * (b - a), abs=4 * 3)
+    kept = json.loads(json.dumps(told[0].record()))
+    again = choose(found(model, data).model, 1, Alone(), machine(*speeds), shape=shape, kept=kept)
+    assert again.how == "asked" and again.row_bounds == borders
+
+
+def test_sequences_are_dealt_by_steps():
+    """A quarter of the rows of a plan is a quarter of the steps."""
+    lengths = [40] * 10 + [2] * 30
+    data = [np.arange(float(k)) for k in lengths]
+
+    def work(grid):
+        parsed = read(data, Sequence(Gaussian()), grid.world)
+        return deal(parsed, grid.world, [(0, 0), (1, 0)], 2, (0, 10, 40)).rows.n
+
+    assert run_on_threads(2, 1, work) == [3, 37]  # 120 of 460 steps
 
 
 def test_shapes_that_do_not_go_together_are_refused():

@@ -1,6 +1,6 @@
 """Random trees of all families and nodes, on rows drawn from them: what must hold for any model.
 
-`python tests/execution/test_random_trees.py N [SEED]` tries N trees and prints what fails.
+`python tests/execution/test_random_trees.py N [SEED]` tries N trees of both kinds and prints what fails.
 """
 
 from __future__ import annotations
@@ -22,15 +22,20 @@ from mixle_mpi import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianProcess,
     Geometric,
+    HiddenMarkov,
     Laplace,
+    LatentDirichletAllocation,
     LogNormal,
     MarkovChain,
     Mixture,
     MultivariateGaussian,
     Optional,
     Poisson,
+    ProbabilisticLatentSemanticIndexing,
     Record,
+    Sequence,
     StudentT,
     Uniform,
     load,
@@ -164,6 +169,147 @@ class Forest:
         return model
 
 
+TIMES = (0.0, 0.4, 1.0, 1.3, 2.0)
+FLAT = 1e-3  # of parameters of curves, of which a component with few has some that its likelihood hardly knows
+LETTERS = list("abc")
+COLUMNS = {"x": "number", "n": "count", "w": "word", "visits": "steps", "notes": "bag", "path": "letters",
+           "curve": "curve"}  # fmt: skip
+MISSING = ("number", "count", "word", "curve")  # kinds of columns that may be missing
+
+
+class Thicket(Forest):
+    """Trees without parameters over columns of every kind: numbers, labels, sequences, documents and curves.
+
+    `held` are the columns, `missing` those of them with missing cells.
+    """
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        some = self.rng.permutation(list(COLUMNS))[: self.rng.integers(2, len(COLUMNS) + 1)]
+        self.held = {name: kind for name, kind in COLUMNS.items() if name in some}
+        self.missing = {name for name, kind in self.held.items() if kind in MISSING and self.rng.random() < 0.4}
+        self.keyed = self.rng.random() < 0.3
+        self.floor = {"min_variance": FLOOR}
+
+    def number(self):
+        return self.pick(
+            lambda: Gaussian(**self.floor), Laplace, lambda: StudentT(**self.floor),
+            lambda: Gaussian(0.5, 9.0, fixed=True), lambda: Mixture(Gaussian(**self.floor), 2),
+        )()  # fmt: skip
+
+    def word(self):
+        return Categorical(LETTERS, pseudo_count=1)
+
+    def one(self, kind: str):
+        """A model of one column."""
+        states, many = self.pick(2, 3), self.pick(None, lambda: Poisson())
+        length = None if many is None else many()
+        if kind == "number":
+            return self.number()
+        if kind == "count":
+            return self.pick(Poisson, lambda: Mixture(Poisson(), 2), lambda: Poisson(3.0, fixed=True),
+                             lambda: Binomial(60))()  # fmt: skip
+        if kind == "word":
+            return self.word()
+        if kind == "steps":
+            def step():
+                pulse = Optional(self.number(), estimate_missing=bool(self.rng.random() < 0.5))
+                return Record(pulse=pulse, note=self.word())
+
+            return self.pick(
+                lambda: HiddenMarkov(step(), states, length=length), lambda: Sequence(step(), length),
+                lambda: HiddenMarkov([step() for _ in range(states)], length=length),
+                lambda: Sequence(Mixture(step(), 2), length), lambda: Optional(HiddenMarkov(step(), 2)),
+            )()  # fmt: skip
+        if kind == "bag":
+            return self.pick(
+                lambda: LatentDirichletAllocation(states, WORDS, topic_prior=0.2, learn_alpha="symmetric"),
+                lambda: LatentDirichletAllocation(states, WORDS, topic_prior=0.2, learn_alpha="asymmetric"),
+                lambda: LatentDirichletAllocation(4, WORDS), lambda: ProbabilisticLatentSemanticIndexing(states, WORDS),
+            )()  # fmt: skip
+        if kind == "letters":
+            return self.pick(
+                lambda: MarkovChain(LETTERS, pseudo_count=1, length=length), lambda: Sequence(self.word()),
+                lambda: MarkovChain(LETTERS, order=2, pseudo_count=1),
+                lambda: HiddenMarkov(self.word(), states, length=length),
+            )()  # fmt: skip
+        return self.pick(
+            lambda: GaussianProcess(TIMES), lambda: MultivariateGaussian(5, **self.floor),
+            lambda: MultivariateGaussian(5, structure="diagonal", **self.floor),
+        )()  # fmt: skip
+
+    def field(self, name: str):
+        """A model of one column, in a mixture now and then, optional where cells are missing."""
+        kind = self.held[name]
+        made = self.one(kind)
+        if self.rng.random() < 0.35:
+            made = self.pick(lambda: Mixture(made, 2), lambda: Mixture([made, self.one(kind), self.one(kind)]))()
+        return Optional(made, estimate_missing=bool(self.rng.random() < 0.5)) if name in self.missing else made
+
+    def record(self):
+        return Record({name: self.field(name) for name in self.held})
+
+    def tree(self):
+        if self.keyed and "x" in self.held:
+            shared = Gaussian(key="x", **self.floor)
+            parts = [self.record() for _ in range(2)]
+            for part in parts:
+                part.fields["x"] = Optional(shared) if "x" in self.missing else shared
+            return Mixture([Record(part.fields) for part in parts])
+        return self.pick(self.record, lambda: Mixture(self.record(), 2), lambda: Mixture(self.record(), 3),
+                         lambda: Mixture([self.record() for _ in range(self.pick(2, 3))]))()  # fmt: skip
+
+    def rows(self, n: int) -> list[dict]:
+        """Rows of two kinds."""
+        r, found = self.rng, []
+        for kind in r.integers(0, 2, n):
+            row = {
+                "x": r.normal(4.0 * kind), "n": int(r.poisson(3 + 4 * kind)), "w": LETTERS[r.integers(0, 2) + kind],
+                "visits": [{"pulse": None if r.random() < 0.2 else r.normal(3.0 * kind, 1.5),
+                            "note": LETTERS[r.integers(0, 3)]} for _ in range(r.poisson(4))],
+                "notes": r.choice(WORDS[5 * kind :][:9], r.poisson(6)).tolist(),
+                "path": r.choice(LETTERS, r.poisson(5)).tolist(), "curve": tuple(r.normal(kind, 1.0, 5)),
+            }  # fmt: skip
+            found.append({name: None if name in self.missing and r.random() < 0.2 else row[name] for name in self.held})
+        return found
+
+
+def problem_of_mixed(seed: int, n: int, shape: tuple[int, int]) -> str | None:
+    """What does not hold for one random tree over columns of every kind; None when all does."""
+    forest = Thicket(seed)
+    model, data = forest.tree(), forest.rows(n)
+    cuts = [None] if shape[1] == 1 else cut_paths(model)
+    cut = cuts[forest.rng.integers(len(cuts))]
+    if cut is not None and forest.rng.random() < 0.3:
+        cut = re.sub(r"component_\*", "component_0", cut)
+    options = {"max_iter": ITERATIONS, "tol": None, "seed": seed}
+    serial = fit(data, model, serial_grid(), **options)
+    scale = max(abs(serial.log_likelihood), n)
+    if not np.isfinite(serial.history).all() or serial.status not in ("max_iter", "converged"):
+        return f"status {serial.status}: {serial.history}"
+    numeric = any(isinstance(node, GaussianProcess) for node in model.walk())
+    for result in run_on_threads(*shape, lambda g: fit(data, model, g, cut=cut, **options)):
+        away = np.abs(np.array(result.history) - serial.history).max() / scale
+        if not away <= (1e-10 if numeric else 1e-12):
+            return f"grid {shape} cut {cut!r}: log likelihoods differ by {away:.1e}"
+        a, b = result.model.state.theta, serial.model.state.theta
+        if not (np.abs(a - b) <= (FLAT if numeric else 1e-8) * np.maximum(1, np.abs(b))).all():
+            return f"grid {shape} cut {cut!r}: parameters differ by {np.abs(a - b).max():.1e}"
+        if result.n_parameters != serial.n_parameters:
+            return f"grid {shape} cut {cut!r}: {result.n_parameters} and {serial.n_parameters} free parameters"
+    level = serial.model.log_density(data)
+    folded = any(isinstance(node, ProbabilisticLatentSemanticIndexing) for node in model.walk())
+    if not folded and not abs(level.sum() - serial.log_likelihood) <= 1e-12 * scale:
+        return f"the densities add up to {level.sum()}, not {serial.log_likelihood}"
+    with tempfile.TemporaryDirectory() as directory:
+        serial.model.save(directory)
+        if load(directory).log_density(data).tobytes() != level.tobytes():
+            return "the saved model gives other densities"
+    if isinstance(serial.model, Mixture) and np.abs(serial.model.posterior(data).sum(axis=1) - 1).max() > 1e-12:
+        return "posteriors do not sum to one"
+    return None
+
+
 def problem_of(seed: int, n: int, shape: tuple[int, int], given: bool) -> str | None:
     """What does not hold for one random tree; None when all does."""
     forest = Forest(seed)
@@ -240,6 +386,34 @@ def test_what_holds_for_any_tree(seed, n, shape, given):
     assert problem is None, f"{problem}\n{Forest(seed).tree()!r}"
 
 
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**6), n=st.integers(20, 50),
+       shape=st.sampled_from([(2, 1), (1, 2), (4, 1), (2, 2), (1, 3), (1, 4), (3, 2), (4, 4)]))  # fmt: skip
+def test_what_holds_for_any_mixed_tree(seed, n, shape):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = problem_of_mixed(seed, n, shape)
+    assert problem is None, f"{problem}\n{Thicket(seed).tree()!r}"
+
+
+def main_mixed(number: int, first: int = 0) -> int:
+    """Try so many trees over columns of every kind."""
+    failed = 0
+    warnings.simplefilter("ignore")
+    for seed in range(first, first + number):
+        rng = np.random.default_rng([seed, 2])
+        n, shape = int(rng.integers(20, 60)), (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
+        try:
+            problem = problem_of_mixed(seed, n, shape)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        if problem:
+            failed += 1
+            print(f"mixed seed={seed}, n={n}, shape={shape}: {problem}", flush=True)
+    print(f"{failed} of {number} mixed trees fail")
+    return int(failed > 0)
+
+
 def main(number: int, first: int = 0) -> int:
     failed = 0
     warnings.simplefilter("ignore")
@@ -259,4 +433,5 @@ def main(number: int, first: int = 0) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    numbers = list(map(int, sys.argv[1:]))
+    sys.exit(main(*numbers) | main_mixed(*numbers))
