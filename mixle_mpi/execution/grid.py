@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from mixle_mpi.execution.axis import Alone, Axis, checked
 from mixle_mpi.planning.machine import parse_bytes
 
 MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
+LEADERS = 71  # the tag of messages between the first ranks of grids side by side
 
 
 class Grid:
@@ -190,6 +191,9 @@ class MpiAxis(Axis):
     def meet(self):
         all_arrive(None, self._comm)
 
+    def arrives(self, seconds):
+        return all_arrive(seconds, self._comm)
+
     def node(self) -> MpiAxis:
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
 
@@ -322,15 +326,67 @@ def measured_resources(comm=None):
 
 def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> MpiGrid | None:
     """The grid of some ranks of a group: D rows of M ranks; None on a rank that is not among them. Collective."""
+    return part_grids(world, [devices])
+
+
+def part_grids(world: Axis, groups: Sequence[tuple[tuple[int, ...], ...]]) -> MpiGrid | None:
+    """As `part_grid`, of several grids without a common rank the one that this rank is in. Collective."""
     if not isinstance(world, MpiAxis):
-        raise TypeError("only MPI ranks can leave some of them idle")
-    order, shape = [rank for row in devices for rank in row], (len(devices), len(devices[0]))
-    if order == list(range(world.size)):
-        return MpiGrid(world._comm, *shape)
-    own = world.rank in order
-    part = world._comm.Split(0 if own else _mpi().UNDEFINED, order.index(world.rank) if own else 0)
-    if not own:
+        raise TypeError("only MPI ranks can leave some of them idle, or be on several grids")
+    orders = [[rank for row in devices for rank in row] for devices in groups]
+    shapes = [(len(devices), len(devices[0])) for devices in groups]
+    if orders[0] == list(range(world.size)):
+        return MpiGrid(world._comm, *shapes[0])
+    own = next((k for k, order in enumerate(orders) if world.rank in order), None)
+    colour, key = (_mpi().UNDEFINED, 0) if own is None else (own, orders[own].index(world.rank))
+    part = world._comm.Split(colour, key)
+    if own is None:
         return None
-    grid = MpiGrid(part, *shape)
+    grid = MpiGrid(part, *shapes[own])
     part.Free()  # the grid has communicators of its own
     return grid
+
+
+class Leaders:
+    """Numbers that some ranks of a group tell each other, for which nobody waits; other ranks hear and tell nothing.
+
+    Parameters
+    ----------
+    world : the group
+    leaders : the ranks that tell each other
+    """
+
+    def __init__(self, world: Axis, leaders: Sequence[int]):
+        if not isinstance(world, MpiAxis):
+            raise TypeError("only MPI ranks are on several grids")
+        self._comm, self._leads = world._comm, world.rank in leaders
+        self._others = [rank for rank in leaders if rank != world.rank] if self._leads else []
+        self._pending: list[tuple[np.ndarray, Any]] = []
+        self._told = self._heard = 0
+
+    def tell(self, number: int) -> None:
+        """Send a number to the others."""
+        message = np.array([number], dtype=np.int64)
+        self._pending += [(message, self._comm.Isend(message, dest=rank, tag=LEADERS)) for rank in self._others]
+        self._told += bool(self._others)
+
+    def heard(self) -> list[int]:
+        """The numbers that have come since the last call."""
+        found = []
+        while self._others and self._comm.Iprobe(source=_mpi().ANY_SOURCE, tag=LEADERS):
+            found.append(self._receive())
+        return found
+
+    def _receive(self) -> int:
+        number = np.empty(1, dtype=np.int64)
+        self._comm.Recv(number, source=_mpi().ANY_SOURCE, tag=LEADERS)
+        self._heard += 1
+        return int(number[0])
+
+    def close(self) -> None:
+        """Receive what is still on its way. Collective over the group."""
+        told = sum(self._comm.allgather(self._told)) - self._told
+        while self._leads and self._heard < told:
+            self._receive()
+        for _, request in self._pending:
+            request.Wait()
