@@ -15,7 +15,7 @@ from mixle_mpi.execution.axis import Alone, Axis, checked
 from mixle_mpi.planning.machine import parse_bytes
 
 MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
-LEADERS = 71  # the tag of messages between the first ranks of grids side by side
+POST = 71  # the tag of numbers that ranks post to each other
 
 
 class Grid:
@@ -82,6 +82,7 @@ class MpiAxis(Axis):
         self._comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._limit = message_limit() if limit is None else limit
+        self._posts: list[tuple[np.ndarray, Any]] = []
 
     def _parts(self, array: np.ndarray):
         flat = array.reshape(-1)
@@ -193,6 +194,26 @@ class MpiAxis(Axis):
 
     def arrives(self, seconds):
         return all_arrive(seconds, self._comm)
+
+    def post(self, number: int, ranks: Sequence[int]) -> None:
+        """Send a number to some ranks, which need not wait for it: see `posted`. Not collective."""
+        message = np.array([number], dtype=np.int64)
+        self._posts += [(message, self._comm.Isend(message, dest=rank, tag=POST)) for rank in ranks]
+
+    def posted(self, wait: bool = False) -> int | None:
+        """A number that another rank posted to this one; None where none has come, unless it is to `wait` for one."""
+        any_rank = _mpi().ANY_SOURCE
+        if not (wait or self._comm.Iprobe(source=any_rank, tag=POST)):
+            return None
+        message = np.empty(1, dtype=np.int64)
+        self._comm.Recv(message, source=any_rank, tag=POST)
+        return int(message[0])
+
+    def posts_came(self) -> None:
+        """Return when all numbers that this rank posted were taken, or will be."""
+        for _, request in self._posts:
+            request.Wait()
+        self._posts = []
 
     def node(self) -> MpiAxis:
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
@@ -346,47 +367,3 @@ def part_grids(world: Axis, groups: Sequence[tuple[tuple[int, ...], ...]]) -> Mp
     part.Free()  # the grid has communicators of its own
     return grid
 
-
-class Leaders:
-    """Numbers that some ranks of a group tell each other, for which nobody waits; other ranks hear and tell nothing.
-
-    Parameters
-    ----------
-    world : the group
-    leaders : the ranks that tell each other
-    """
-
-    def __init__(self, world: Axis, leaders: Sequence[int]):
-        if not isinstance(world, MpiAxis):
-            raise TypeError("only MPI ranks are on several grids")
-        self._comm, self._leads = world._comm, world.rank in leaders
-        self._others = [rank for rank in leaders if rank != world.rank] if self._leads else []
-        self._pending: list[tuple[np.ndarray, Any]] = []
-        self._told = self._heard = 0
-
-    def tell(self, number: int) -> None:
-        """Send a number to the others."""
-        message = np.array([number], dtype=np.int64)
-        self._pending += [(message, self._comm.Isend(message, dest=rank, tag=LEADERS)) for rank in self._others]
-        self._told += bool(self._others)
-
-    def heard(self) -> list[int]:
-        """The numbers that have come since the last call."""
-        found = []
-        while self._others and self._comm.Iprobe(source=_mpi().ANY_SOURCE, tag=LEADERS):
-            found.append(self._receive())
-        return found
-
-    def _receive(self) -> int:
-        number = np.empty(1, dtype=np.int64)
-        self._comm.Recv(number, source=_mpi().ANY_SOURCE, tag=LEADERS)
-        self._heard += 1
-        return int(number[0])
-
-    def close(self) -> None:
-        """Receive what is still on its way. Collective over the group."""
-        told = sum(self._comm.allgather(self._told)) - self._told
-        while self._leads and self._heard < told:
-            self._receive()
-        for _, request in self._pending:
-            request.Wait()
