@@ -44,6 +44,9 @@ class Choice:
     how : "asked", "auto", "kept" (from a checkpoint) or "tuned"
     plan : what is predicted; None for a cut that the planner does not know
     tried : grid, cut, predicted and measured seconds an iteration of each grid that was measured
+    starts : the numbers of the starts that this grid makes
+    beside : the choices of other grids, that make other starts at the same time
+    gain : how often as fast all grids are, by their plans, as the best one alone
     """
 
     devices: tuple[tuple[int, ...], ...]
@@ -54,14 +57,32 @@ class Choice:
     how: str
     plan: BalancePlan | None
     tried: tuple[dict[str, Any], ...] = ()
+    starts: tuple[int, ...] = ()
+    beside: tuple[Choice, ...] = ()
+    gain: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.devices), len(self.devices[0])
 
     @property
+    def groups(self) -> tuple[Choice, ...]:
+        """This grid and those beside it."""
+        return (self, *self.beside)
+
+    @property
+    def active(self) -> list[int]:
+        """The ranks of this grid."""
+        return [rank for row in self.devices for rank in row]
+
+    @property
     def idle(self) -> int:
-        return self.ranks - len(self.devices) * len(self.devices[0])
+        return self.ranks - sum(len(group.active) for group in self.groups)
+
+    def place(self, rank: int) -> tuple[int, tuple[int, int]] | None:
+        """The number of a rank's grid and its coordinates there; None for one that is idle."""
+        found = ((k, at) for k, group in enumerate(self.groups) if (at := group.coords[rank]) is not None)
+        return next(found, None)
 
     @property
     def coords(self) -> Coords:
@@ -74,8 +95,13 @@ class Choice:
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        kept = ("devices", "ranks", "cut", "bounds", "row_bounds", "how")
-        return {name: value for name, value in vars(self).items() if name in kept}
+        kept = ["devices", "ranks", "cut", "bounds", "row_bounds", "how"] + ["starts"] * bool(self.starts)
+        found = {name: value for name, value in vars(self).items() if name in kept}
+        return found | ({"beside": [other.record() for other in self.beside]} if self.beside else {})
+
+    def groups_data(self) -> list[dict[str, Any]]:
+        """Grid, cut, ranks and starts of all grids."""
+        return [{"grid": list(g.shape), "cut": g.cut, "ranks": g.active, "starts": list(g.starts)} for g in self.groups]
 
     def as_data(self) -> dict[str, Any]:
         """What `result.json` tells of it."""
@@ -147,7 +173,7 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     if shape is not None:
         choice = _asked(model, n, resources, shape, chosen_cut(model, shape, cut))
     elif kept is not None and kept["ranks"] == ranks and (cut is None or kept["cut"] in (None, cut)):
-        choice = _kept(model, n, resources, kept)
+        choice = kept_grid(model, n, resources, kept)
     if choice is None:
         plan = plan_grid(model, resources, n_data=n, nested=False, given=observed(model, n), cut=cut, first=FIRST)
         choice = choice_of(plan, ranks)
@@ -175,7 +201,7 @@ def _asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cu
     return Choice(devices, len(resources.devices), cut, bounds, None, "asked", plan)
 
 
-def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Choice | None:
+def kept_grid(model: Node, n: int, resources: Resources, kept: dict[str, Any]) -> Choice | None:
     """The grid of a checkpoint; None where it was asked for, or does not suit this model and these rows."""
     if kept["how"] == "asked":
         return None

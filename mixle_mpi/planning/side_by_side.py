@@ -61,7 +61,7 @@ def side_by_side(model: Node, resources: Resources, starts: Sequence[int], one: 
     n_data, given, cut : see `plan_grid`; nested cuts are no plans here
     first : the device that has to be at (0, 0) of the first group, which makes one start at least
     """
-    best = (Side(one, tuple(starts)),)
+    best: tuple[Side, ...] = (Side(one, tuple(starts)),)
     if not one.fits or len(starts) < 2 or len(resources.devices) < 2:
         return best
     planner = _Planner(model, resources, {"n_data": n_data, "given": given}, cut, first)

@@ -18,7 +18,7 @@ from mixle_mpi import (
     load,
     optimize,
 )  # fmt: skip
-from mixle_mpi.execution import em
+from mixle_mpi.execution import starts
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import serial_grid
@@ -79,7 +79,7 @@ def test_starts_are_the_same_on_every_grid(shape):
 def failing(monkeypatch, which):
     """Let the M-step of some starts fail in their third iteration, on one rank of the grid only."""
     state: dict[int, list[int]] = {}  # the start that runs on a rank, and its M-steps so far
-    original_start, original = em.start, Executor.maximize
+    original_start, original = starts.start, Executor.maximize
 
     def start(executor, *arguments):
         state[id(executor)] = [state.get(id(executor), [-1])[0] + 1, 0]
@@ -92,7 +92,7 @@ def failing(monkeypatch, which):
             return NumericalError(f"start {own[0]} broke")
         return original(self)
 
-    monkeypatch.setattr(em, "start", start)
+    monkeypatch.setattr(starts, "start", start)
     monkeypatch.setattr(Executor, "maximize", maximize)
 
 
