@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +149,7 @@ class _Planner:
         return [k for k in numbers if k not in taken]
 
 
-def groups_line(groups: Iterator[tuple[Sequence[int], tuple[int, int], Sequence[int]]]) -> str:
+def groups_line(groups: Iterable[tuple[Sequence[int], tuple[int, int], Sequence[int]]]) -> str:
     """Groups in words: of each the numbers of its starts, its grid and its ranks."""
     return ", ".join(
         f"start{'s' * (len(starts) != 1)} {ranges(starts)} on {shape[0]:,} x {shape[1]:,} "

@@ -11,6 +11,7 @@ from mixle_mpi import __version__
 from mixle_mpi.execution.choose import Choice
 from mixle_mpi.execution.result import Iteration, Result
 from mixle_mpi.planning.describe import table
+from mixle_mpi.planning.side_by_side import groups_line
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines
@@ -62,6 +63,8 @@ def choice_lines(choice: Choice) -> list[str]:
     """Which grid, and why; with what was measured where grids were tried. Nothing of one that was asked for."""
     if choice.how == "asked":
         return []
+    if choice.beside:
+        return [beside_line(choice)]
     d, m = choice.shape
     lines = []
     if choice.tried:
@@ -79,6 +82,14 @@ def choice_lines(choice: Choice) -> list[str]:
     idle = f", {choice.idle} idle" if choice.idle else ""
     cut = f", cut at {choice.cut or 'the root'}" if m > 1 else ""
     return [*lines, f"grid {d} x {m} of {plural(choice.ranks, 'rank')}{idle}{cut}: {why[:1].lower()}{why[1:]}"]
+
+
+def beside_line(choice: Choice) -> str:
+    """Which grids make which starts side by side, and what for."""
+    idle = f", {choice.idle} idle" if choice.idle else ""
+    why = "kept from the checkpoint" if choice.how == "kept" else f"{choice.gain:.3g}x as fast as all on the best grid"
+    return f"{plural(len(choice.groups), 'grid')} side by side of {plural(choice.ranks, 'rank')}{idle}, {why}: " + (
+        groups_line((g.starts, g.shape, g.active) for g in choice.groups))  # fmt: skip
 
 
 class Progress:
@@ -108,11 +119,14 @@ def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, direct
     """The summary, the accounting and the model."""
     d, m = result.grid
     cut = "" if result.cut is None else f", cut at {result.cut or 'the root'}"
+    on = f"grid {d} x {m}{cut}"
+    if len(result.groups) > 1:
+        on = groups_line((of["starts"], of["grid"], of["ranks"]) for of in result.groups)
     bound = " (a lower bound)" if any(node.restarts for node in result.model.walk()) else ""
     return [
         f"{result.status} after {plural(result.n_iter, 'iteration')}: "
         f"log likelihood {result.log_likelihood:.6f}{bound}, BIC {result.bic:.3f}, AIC {result.aic:.3f}",
-        f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; grid {d} x {m}{cut}",
+        f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; {on}",
         "",
         *accounting.lines(is_crowded),
         "",
