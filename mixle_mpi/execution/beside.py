@@ -110,6 +110,7 @@ class Together(Watch):
     def __init__(self, inner: Watch, leaders: Leaders):
         self.inner, self.leaders = inner, leaders
         self._heard: set[int] = set()
+        self._is_stopped = False
 
     def wishes(self, n_iter):
         """See `Watch.wishes`."""
@@ -124,12 +125,14 @@ class Together(Watch):
         return bool(stop or self._heard), save
 
     def relay(self):
-        """See `Watch.relay`."""
-        self.inner.relay()
+        """See `Watch.relay`. Where this grid was stopped the others know it."""
+        if not self._is_stopped:
+            self.inner.relay()
 
     def save(self, executor, state, best_theta, occasion="between"):
         """See `Watch.save`."""
-        if occasion == "stopped" and STOP not in self._heard:
+        self._is_stopped = occasion == "stopped"
+        if self._is_stopped and STOP not in self._heard:
             self.leaders.tell(STOP)
         self.inner.save(executor, state, best_theta, occasion)
 

@@ -107,6 +107,9 @@ class Choice:
         """What `result.json` tells of it."""
         found = {"grid": list(self.shape), "ranks": self.ranks, "idle": self.idle, "cut": self.cut, "how": self.how,
                  "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried)}  # fmt: skip
+        if self.beside:
+            found |= {"beside": [other.as_data() | {"devices": other.devices} for other in self.beside],
+                      "gain": self.gain}  # fmt: skip
         if self.plan is None:
             return found | {"rationale": None, "seconds": None, "bytes": None}
         return found | {"rationale": self.plan.rationale} | {k: self.plan.extra[k] for k in ("seconds", "bytes")}
