@@ -30,6 +30,7 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     from mixle_mpi.execution.shard import check_cut
     from mixle_mpi.planning.balance import plan_grid, plan_on
     from mixle_mpi.planning.describe import lines
+    from mixle_mpi.planning.side_by_side import side_by_side, sides_lines
 
     resources, *_ = machine_of(options)
     if options.machine is None:
@@ -47,13 +48,17 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
 
     def planned():
         if shape is None:
-            return plan_grid(found.model, resources, n_data=rows, nested=False, cut=asked.get("cut"), given=given)
+            options = {"n_data": rows, "cut": asked.get("cut"), "given": given}
+            one = plan_grid(found.model, resources, nested=False, **options)
+            return one, side_by_side(found.model, resources, range(asked["starts"]), one, **options)
         if shape[0] * shape[1] != len(resources.devices):
             raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
         cut = chosen_cut(found.model, shape, asked.get("cut"))
-        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=cut, given=given)
+        return plan_on(found.model, resources, n_data=rows, shape=shape, cut=cut, given=given), ()
 
-    plan = on_first(world, planned)
+    plan, sides = on_first(world, planned)
     if world.rank == 0:
         say("\n".join(lines(plan, found.model, resources, given, str(options.run_file or "the demo"))))
+        if plan.fits and sides and asked["starts"] > 1 and not asked["tune"]:
+            say("\n".join(["", *sides_lines(sides, plan)]))
     return DONE if plan.fits else TOO_BIG

@@ -16,11 +16,13 @@ import numpy as np
 
 from mixle_mpi.contract.node import Node
 from mixle_mpi.planning.balance import BalancePlan, Given, plan_grid, plan_shape
+from mixle_mpi.planning.describe import seconds
 from mixle_mpi.planning.resources import Resources, node_numbers
 
 TIE = 1e-9  # relative difference of two ends below which the one with fewer groups is taken
 EACH = 8  # up to so many equal groups every number is tried, beyond only twice the one before
 MOST_GROUPS = 64
+MOST_TOLD = 4  # groups that are told of one by one
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,14 @@ def dealt(plans: Sequence[BalancePlan], starts: Sequence[int]) -> tuple[Side, ..
     ------
     Graham (1969), SIAM J. Appl. Math. 17(2), 416-429 (longest processing time first).
     """
-    seconds = [seconds_of(plan) for plan in plans]
+    each = [seconds_of(plan) for plan in plans]
     counts = [1] + [0] * (len(plans) - 1)
-    ends = [(each * (1 + counts[k]), k) for k, each in enumerate(seconds)]
+    ends = [(each[k] * (1 + counts[k]), k) for k in range(len(plans))]
     heapq.heapify(ends)
     for _ in range(len(starts) - 1):
         k = ends[0][1]
         counts[k] += 1
-        heapq.heapreplace(ends, (seconds[k] * (1 + counts[k]), k))
+        heapq.heapreplace(ends, (each[k] * (1 + counts[k]), k))
     borders = np.cumsum([0, *counts]).tolist()
     return tuple(Side(plan, tuple(starts[a:b])) for plan, a, b in zip(plans, borders, borders[1:]) if a < b)
 
@@ -149,12 +151,47 @@ class _Planner:
         return [k for k in numbers if k not in taken]
 
 
-def groups_line(groups: Iterable[tuple[Sequence[int], tuple[int, int], Sequence[int]]]) -> str:
-    """Groups in words: of each the numbers of its starts, its grid and its ranks."""
+def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    """Groups as what JSON can hold: grid, cut, ranks, starts, seconds of an iteration of one start."""
+    return [{"grid": [s.plan.data_parallel, s.plan.model_parallel], "cut": s.plan.extra["cut"], "ranks": ranks_of(s),
+             "starts": list(s.starts), "seconds": seconds_of(s.plan)} for s in sides]  # fmt: skip
+
+
+def ranks_of(side: Side) -> list[int]:
+    """The ranks of a group, in the order of its grid."""
+    return np.ravel(side.plan.extra["devices"]).tolist()
+
+
+def sides_lines(sides: Sequence[Side], one: BalancePlan) -> list[str]:
+    """Groups in words, beside all starts on the grid of `one` plan; nothing of a single start."""
+    number = sum(len(side.starts) for side in sides)
+    if number < 2:
+        return []
+    together, alone = last_end(sides), number * seconds_of(one)
+    shape = f"{one.data_parallel:,} x {one.model_parallel:,}"
+    if len(sides) == 1:
+        return [f"{number:,} starts, one after another on {shape}: {seconds(alone)} for an iteration of each; side by "
+                "side on smaller grids they would not end before"]  # fmt: skip
+    found = ((side.starts, (side.plan.data_parallel, side.plan.model_parallel), ranks_of(side)) for side in sides)
+    return [f"{number:,} starts side by side: {groups_line(found)}",
+            f"{seconds(together)} for an iteration of each, {seconds(alone)} one after another on {shape}"]  # fmt: skip
+
+
+def groups_line(groups: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> str:
+    """Groups in words: of each the numbers of its starts, its grid and its ranks; of many, like neighbours together."""
+    found = [(list(starts), tuple(shape), list(ranks), 1) for starts, shape, ranks in groups]
+    told = found[:1]
+    for starts, shape, ranks, _ in found[1:]:
+        before = told[-1]
+        if len(found) > MOST_TOLD and before[1] == shape:
+            told[-1] = before[0] + starts, shape, before[2] + ranks, before[3] + 1
+        else:
+            told.append((starts, shape, ranks, 1))
     return ", ".join(
-        f"start{'s' * (len(starts) != 1)} {ranges(starts)} on {shape[0]:,} x {shape[1]:,} "
+        f"start{'s' * (len(starts) != 1)} {ranges(starts)} on "
+        f"{f'{count} grids of ' * (count > 1)}{shape[0]:,} x {shape[1]:,} "
         f"(rank{'s' * (len(ranks) != 1)} {ranges(ranks)})"
-        for starts, shape, ranks in groups
+        for starts, shape, ranks, count in told
     )
 
 
