@@ -43,10 +43,14 @@ def with_others(
     """
     if not isinstance(world, MpiAxis) or world.size == 1:
         return dataclasses.replace(choice, starts=tuple(starts))
-    return on_first(world, lambda: _with_others(choice, model, max(total, 1), resources, starts, cut, kept))
+    return on_first(world, lambda: grids_beside(choice, model, max(total, 1), resources, starts, cut, kept))
 
 
-def _with_others(choice: Choice, model: Node, n: int, resources: Resources, starts, cut, kept) -> Choice:
+def grids_beside(
+    choice: Choice, model: Node, n: int, resources: Resources, starts: Sequence[int], cut: str | None,
+    kept: dict[str, Any] | None,
+) -> Choice:  # fmt: skip
+    """What `with_others` finds for n rows."""
     alone = dataclasses.replace(choice, starts=tuple(starts))
     if choice.how not in ("auto", "kept") or choice.plan is None:
         return alone
@@ -54,7 +58,8 @@ def _with_others(choice: Choice, model: Node, n: int, resources: Resources, star
         others = [kept_grid(model, n, resources, record) for record in kept.get("beside", ())]
         found = [(c, tuple(k for k in starts if k in record.get("starts", starts)))
                  for c, record in zip((choice, *others), (kept, *kept.get("beside", ())))]  # fmt: skip
-        if sorted(k for _, own in found for k in own) == sorted(starts) and None not in others:
+        fits = all(c is not None and (c.plan is None or c.plan.fits) for c in others)
+        if fits and sorted(k for _, own in found for k in own) == sorted(starts):
             beside = tuple(dataclasses.replace(c, starts=own) for c, own in found[1:] if c is not None and own)
             return dataclasses.replace(choice, starts=found[0][1], beside=beside)
     given = observed(model, n)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,10 +100,10 @@ def _files(directory: Path, name: str) -> tuple[Path, Path]:
     return directory / f"{name}.npz", directory / f"{name}_prev.npz"
 
 
-def read_all(directory: Path) -> list[Checkpoint]:
-    """The newest complete checkpoint of each grid that left some. See `read` for errors."""
+def read_all(directory: Path) -> Iterator[Checkpoint]:
+    """The newest complete checkpoint of each grid that left some, one after another. See `read` for errors."""
     names = dict.fromkeys(named[1] for file in found_in(directory) if (named := NAMED.fullmatch(file)) is not None)
-    return [found for name in names if (found := read(directory, name)) is not None]
+    return (found for name in names if (found := read(directory, name)) is not None)
 
 
 def read(directory: Path, name: str = STATE) -> Checkpoint | None:

@@ -164,7 +164,7 @@ class Checkpoints(Watch):
         left = on_first(world, lambda: None if self._end is None else self._end - self._clock())
         self._end = None if left is None else self._clock() + left
         self._group, self._own, self._speaks = group, frozenset(starts), world.rank == 0
-        together(world, lambda: self._look() if world.rank in leaders else [])
+        together(world, lambda: [self._needed(read) for read in self._look()] if world.rank in leaders else [])
 
     def leave(self, world: Axis, is_stopped: bool) -> None:
         """Tell all ranks why the fit stopped, if it did on this rank's grid or on others, and remove the files that
@@ -199,8 +199,16 @@ class Checkpoints(Watch):
         if self._found is None:
             if not self._resume and files.exists(self.directory):
                 raise ModelError(f"{self.directory} holds a checkpoint: resume=True goes on from it")
-            self._found = files.read_all(self.directory) if self._resume else []
+            self._found = [self._needed(read) for read in files.read_all(self.directory)] if self._resume else []
         return self._found
+
+    def _needed(self, read: Checkpoint) -> Checkpoint:
+        """The checkpoint without parameters that only other grids need."""
+        if self._group:
+            read.best = None
+        if self._own is not None and read.document["state"]["start"] not in self._own:
+            read.theta, read.rows = {}, {}
+        return read
 
     @staticmethod
     def _ended(found: list[Checkpoint]) -> dict[int, dict]:
