@@ -61,10 +61,10 @@ def test_where_calls_cost_more_than_rows_each_rank_makes_starts_alone():
     assert [(s.plan.data_parallel, s.plan.model_parallel, len(s.starts)) for s in sides] == [(1, 1, 2)] * 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_groups_are_apart_their_plans_are_what_is_run_and_no_start_is_lost(seed):
     rng = np.random.default_rng(seed)
-    resources = machine(*rng.choice([0.5, 1.0, 2.0], rng.integers(2, 9)))
+    resources = machine(*rng.choice([0.5, 1.0, 2.0], rng.integers(3, 7)))
     starts, rows = int(rng.integers(2, 12)), int(rng.integers(2, 80))
     sides, one = planned(resources, starts, rows)
     assert [k for s in sides for k in s.starts] == list(range(starts))

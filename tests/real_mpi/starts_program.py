@@ -24,7 +24,7 @@ from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import mpi_world
 from mixle_mpi.report.accounting import account
 
-OPTIONS = {"starts": STARTS, "init": "random", "max_iter": 12, "seed": 0, "tol": 1e-9}
+OPTIONS = {"starts": STARTS, "init": "random", "max_iter": 8, "seed": 0, "tol": 1e-9}
 E_STEP, MAXIMIZE, START = Executor.e_step, Executor.maximize, starts.start
 
 
