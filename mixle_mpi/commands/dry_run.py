@@ -33,6 +33,7 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     from mixle_mpi.execution.shard import check_cut
     from mixle_mpi.planning.balance import plan_grid
     from mixle_mpi.planning.describe import lines
+    from mixle_mpi.planning.side_by_side import side_by_side, sides_lines
 
     resources, *_ = machine_of(options)
     if options.machine is None:
@@ -50,15 +51,19 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
 
     def planned():
         if shape is None:
-            return plan_grid(found.model, resources, n_data=rows, cut=asked.get("cut"), given=given)
+            options = {"n_data": rows, "cut": asked.get("cut"), "given": given}
+            one = plan_grid(found.model, resources, **options)
+            return one, side_by_side(found.model, resources, range(asked["starts"]), one, **options)
         if shape[0] * shape[1] != len(resources.devices):
             raise ModelError(f"grid: {shape[0]} x {shape[1]} are not {len(resources.devices)} ranks; see --ranks")
         choice = asked_for(found.model, rows, resources, shape, asked.get("cut"))
         if choice.plan is None:
             raise ModelError(f"cut {choice.cut!r} can be run but not planned: the nodes there are not alike")
-        return choice.plan
+        return choice.plan, ()
 
-    plan = on_first(world, planned)
+    plan, sides = on_first(world, planned)
     if world.rank == 0:
         say("\n".join(lines(plan, found.model, resources, given, str(options.run_file or "the demo"))))
+        if plan.fits and sides and asked["starts"] > 1 and not asked["tune"]:
+            say("\n".join(["", *sides_lines(sides, plan)]))
     return DONE if plan.fits else TOO_BIG

@@ -176,7 +176,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     (choice,) = chosen
     on_first(world, lambda: output.save(result.model))
     clock.lap("output")
-    accounting = account(world, clock, result, choice.coords[world.rank], threads)
+    accounting = account(world, clock, result, choice.place(world.rank), threads)
     record = {"environment": found, "plan": choice.as_data()} | accounting.to_json()
     code = code_of(result.status, settings["fit"])
     on_first(world, lambda: output.done(result, settings["fit"], accounting.slowest(), code, record))

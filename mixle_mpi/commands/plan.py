@@ -42,6 +42,7 @@ def parser() -> Parser:
     for name, text in COUNTS.items():
         p.add_argument(f"--{name}", metavar="[FIELD=]X", nargs="+", action="extend", default=[],
                        help=f"{text}, for one field of a record or for all")  # fmt: skip
+    p.add_argument("--starts", metavar="N", default="1", help="starts, which may run side by side on fewer ranks each")
     p.add_argument("--json", action="store_true", help="print the plan as JSON")
     return p
 
@@ -120,6 +121,7 @@ def work(options: argparse.Namespace) -> int:
     from mixle_mpi.models.specification import build
     from mixle_mpi.planning.balance import plan_grid
     from mixle_mpi.planning.describe import as_data, lines
+    from mixle_mpi.planning.side_by_side import side_by_side, sides_data, sides_lines
 
     if options.demo == (options.run_file is not None):
         raise ModelError("give a run file or --demo, not both" if options.demo else "a run file is needed, or --demo")
@@ -128,7 +130,7 @@ def work(options: argparse.Namespace) -> int:
     if "model" not in tables:
         raise ModelError(f"{path}: the table [model] is missing")
     model = build(tables["model"])
-    rows = whole(options.rows, "--rows")
+    rows, starts = whole(options.rows, "--rows"), whole(options.starts, "--starts")
     resources, ranks, each = machine_of(options)
     given = given_counts(options)
     fields = {name for n in model.walk() if isinstance(n, Record) for name in n.field_names}
@@ -137,10 +139,13 @@ def work(options: argparse.Namespace) -> int:
             if name and name not in fields:
                 raise ModelError(f"--{what} {name}=...: the model has no field {name!r}; {nearest(name, fields)}")
     plan = plan_grid(model, resources, n_data=rows, given=given)
+    sides = side_by_side(model, resources, range(starts), plan, n_data=rows, given=given)
     if options.json:
-        say(json.dumps(as_data(plan, model, resources, given), indent=1))
+        found = as_data(plan, model, resources, given)
+        say(json.dumps(found if starts == 1 else found | {"sides": sides_data(sides)}, indent=1))
     else:
-        say("\n".join(lines(plan, model, resources, given, str(path))))
+        text = lines(plan, model, resources, given, str(path))
+        say("\n".join([*text, *(["", *sides_lines(sides, plan)] if starts > 1 and plan.fits else [])]))
         if not plan.fits and options.machine is not None and options.memory is None:
             say(fewer_ranks(options, lambda r: plan_grid(model, r, n_data=rows, given=given), ranks, each))
     return DONE if plan.fits else TOO_BIG

@@ -135,6 +135,11 @@ class Axis(ABC):
         """As `barrier`, for long waits: a rank that waits leaves its core to others."""
         self.barrier()
 
+    def arrives(self, seconds: float) -> bool:
+        """Whether all ranks call this within so many seconds; the answer may differ between ranks."""
+        self.barrier()
+        return True
+
     def node(self) -> Axis:
         """The ranks of the group that are processes of this one's host, to be freed by `free`."""
         return Alone()

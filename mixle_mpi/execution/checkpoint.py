@@ -1,6 +1,7 @@
 """Checkpoint files: `state.npz`, and `state_prev.npz` before it. One of them is complete at any instant. No pickle.
 
-A checkpoint holds no rank: parameters are the whole tree's matrices by name, so that any grid resumes it.
+Where starts run on several grids side by side each grid but the first has such files of its own, `state-1.npz` and so
+on. A checkpoint holds no rank: parameters are the whole tree's matrices by name, so that any grid resumes it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,9 @@ from mixle_mpi.contract.errors import DataError
 from mixle_mpi.execution.saved import sync_directory
 
 SCHEMA = 1
-NEWEST, PREVIOUS = "state.npz", "state_prev.npz"
+STATE = "state"  # the files' name; that of a grid beside the first is followed by its number
+NEWEST, PREVIOUS = f"{STATE}.npz", f"{STATE}_prev.npz"
+NAMED = re.compile(rf"({STATE}(?:-\d+)?)(?:_prev)?\.npz")
 Matrices = dict[str, np.ndarray]
 
 
@@ -46,12 +51,23 @@ class Checkpoint:
     flaw: str = ""
 
 
+def name_of(group: int) -> str:
+    """The name of the files of a grid, by its number among those side by side."""
+    return f"{STATE}-{group}" if group else STATE
+
+
+def found_in(directory: Path) -> list[str]:
+    """The checkpoint files in a directory, good or bad, the first grid's first."""
+    names = (path.name for path in directory.glob(f"{STATE}*.npz"))
+    return sorted((name for name in names if NAMED.fullmatch(name)), key=lambda name: (len(name), name))
+
+
 def exists(directory: Path) -> bool:
     """Whether there is a checkpoint file, good or bad."""
-    return any((directory / name).exists() for name in (NEWEST, PREVIOUS))
+    return bool(found_in(directory))
 
 
-def write(directory: Path, checkpoint: Checkpoint, keep: bool = True) -> None:
+def write(directory: Path, checkpoint: Checkpoint, keep: bool = True, name: str = STATE) -> None:
     """Make a checkpoint the newest, and the newest the previous unless `keep` is False (it is known to be bad).
 
     The file is complete and on the disk before it takes its place: a kill at any instant leaves a complete one.
@@ -61,16 +77,17 @@ def write(directory: Path, checkpoint: Checkpoint, keep: bool = True) -> None:
     OSError
         When it cannot be written; the files before stay as they are.
     """
-    temporary = directory / f"{NEWEST}.part"
+    newest, previous = _files(directory, name)
+    temporary = newest.with_name(f"{newest.name}.part")
     try:
         with open(temporary, "wb") as file:
             entries: dict[str, Any] = _entries(checkpoint)
             np.savez(file, **entries)
             file.flush()
             os.fsync(file.fileno())
-        if keep and (directory / NEWEST).exists():
-            os.replace(directory / NEWEST, directory / PREVIOUS)
-        os.replace(temporary, directory / NEWEST)
+        if keep and newest.exists():
+            os.replace(newest, previous)
+        os.replace(temporary, newest)
         sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):  # the error to tell of is the first
@@ -78,8 +95,19 @@ def write(directory: Path, checkpoint: Checkpoint, keep: bool = True) -> None:
         raise
 
 
-def read(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint that is complete; None when there is no file at all.
+def _files(directory: Path, name: str) -> tuple[Path, Path]:
+    """The newest and the previous file of a name."""
+    return directory / f"{name}.npz", directory / f"{name}_prev.npz"
+
+
+def read_all(directory: Path) -> Iterator[Checkpoint]:
+    """The newest complete checkpoint of each grid that left some, one after another. See `read` for errors."""
+    names = dict.fromkeys(named[1] for file in found_in(directory) if (named := NAMED.fullmatch(file)) is not None)
+    return (found for name in names if (found := read(directory, name)) is not None)
+
+
+def read(directory: Path, name: str = STATE) -> Checkpoint | None:
+    """The newest checkpoint of a name that is complete; None when there is no file at all.
 
     Raises
     ------
@@ -89,9 +117,9 @@ def read(directory: Path) -> Checkpoint | None:
         When a file cannot be read.
     """
     flaws = []
-    for name in (NEWEST, PREVIOUS):
+    for path in _files(directory, name):
         try:
-            found = _read(directory / name)
+            found = _read(path)
         except FileNotFoundError:
             continue
         except DataError as error:

@@ -47,6 +47,9 @@ class Choice:
     plan : what is predicted; None for a cut that the planner does not know
     tried : grid, cut, predicted and measured seconds an iteration of each grid that was measured
     note : how given throughputs differ from measured ones; empty where they do not
+    starts : the numbers of the starts that this grid makes
+    beside : the choices of other grids, that make other starts at the same time
+    gain : how often as fast all grids are, by their plans, as the best one alone
     """
 
     devices: tuple[tuple[int, ...], ...]
@@ -58,14 +61,32 @@ class Choice:
     plan: BalancePlan | None
     tried: tuple[dict[str, Any], ...] = ()
     note: str = ""
+    starts: tuple[int, ...] = ()
+    beside: tuple[Choice, ...] = ()
+    gain: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.devices), len(self.devices[0])
 
     @property
+    def groups(self) -> tuple[Choice, ...]:
+        """This grid and those beside it."""
+        return (self, *self.beside)
+
+    @property
+    def active(self) -> list[int]:
+        """The ranks of this grid."""
+        return [rank for row in self.devices for rank in row]
+
+    @property
     def idle(self) -> int:
-        return self.ranks - len(self.devices) * len(self.devices[0])
+        return self.ranks - sum(len(group.active) for group in self.groups)
+
+    def place(self, rank: int) -> tuple[int, tuple[int, int]] | None:
+        """The number of a rank's grid and its coordinates there; None for one that is idle."""
+        found = ((k, at) for k, group in enumerate(self.groups) if (at := group.coords[rank]) is not None)
+        return next(found, None)
 
     @property
     def coords(self) -> Coords:
@@ -83,14 +104,22 @@ class Choice:
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        kept = ("devices", "ranks", "cut", "bounds", "row_bounds", "how")
-        return {name: value for name, value in vars(self).items() if name in kept}
+        kept = ["devices", "ranks", "cut", "bounds", "row_bounds", "how"] + ["starts"] * bool(self.starts)
+        found = {name: value for name, value in vars(self).items() if name in kept}
+        return found | ({"beside": [other.record() for other in self.beside]} if self.beside else {})
+
+    def groups_data(self) -> list[dict[str, Any]]:
+        """Grid, cut, ranks and starts of all grids."""
+        return [{"grid": list(g.shape), "cut": g.cut, "ranks": g.active, "starts": list(g.starts)} for g in self.groups]
 
     def as_data(self) -> dict[str, Any]:
         """What `result.json` tells of it."""
         found = {"grid": list(self.shape), "ranks": self.ranks, "idle": self.idle, "cut": self.cut, "how": self.how,
                  "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried),
                  "note": self.note}  # fmt: skip
+        if self.beside:
+            found |= {"beside": [other.as_data() | {"devices": other.devices} for other in self.beside],
+                      "gain": self.gain}  # fmt: skip
         if self.plan is None:
             return found | {"rationale": None, "seconds": None, "bytes": None}
         return found | {"rationale": self.plan.rationale} | {k: self.plan.extra[k] for k in ("seconds", "bytes")}
@@ -190,10 +219,10 @@ def _chosen(model: Node, n: int, resources: Resources, shape, cut: str | None, k
     if kept is not None and kept["ranks"] == ranks:
         was_asked = kept["how"] == "asked"
         if shape is None and not was_asked and (cut is None or kept["cut"] in (None, cut)):
-            choice = _kept(model, n, resources, kept, "kept")
+            choice = kept_grid(model, n, resources, kept, "kept")
         elif shape is not None and was_asked and (len(kept["devices"]), len(kept["devices"][0])) == tuple(shape):
             same = cut is None or kept["cut"] == chosen_cut(model, shape, cut)
-            choice = _kept(model, n, resources, kept, "asked") if same else None
+            choice = kept_grid(model, n, resources, kept, "asked") if same else None
     if choice is None and shape is not None:
         choice = asked(model, n, resources, shape, cut)
     if choice is None:
@@ -225,7 +254,7 @@ def asked(model: Node, n: int, resources: Resources, shape: tuple[int, int], cut
     return Choice(_numbers(devices), len(resources.devices), cut, bounds, rows, "asked", plan)
 
 
-def _kept(model: Node, n: int, resources: Resources, kept: dict[str, Any], how: str) -> Choice | None:
+def kept_grid(model: Node, n: int, resources: Resources, kept: dict[str, Any], how: str = "kept") -> Choice | None:
     """The grid of a checkpoint; None where it does not suit this model and these rows."""
     devices = _numbers(kept["devices"])
     bounds, rows = (None if kept[k] is None else tuple(kept[k]) for k in ("bounds", "row_bounds"))

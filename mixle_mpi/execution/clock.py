@@ -16,7 +16,7 @@ from mixle_mpi.kernels.compiling import compile_seconds, working_time
 # in the order in which they are reported
 PHASES = (
     "start", "read", "initialise", "compile", "score", "model_axis", "accumulate", "data_axis", "search", "m_step",
-    "checkpoint", "output", "wait", "other",
+    "checkpoint", "output", "wait", "idle", "other",
 )  # fmt: skip
 LOOP = ("score", "model_axis", "accumulate", "data_axis", "search", "m_step", "wait")  # phases of the iteration
 REDUCED = ("model_axis", "data_axis")  # phases in which ranks meet, and wait for each other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,26 +13,27 @@ from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.data.table import on_first
 from mixle_mpi.execution.axis import Alone, Axis
+from mixle_mpi.execution.beside import joined, on_groups, with_others
 from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, given_resources, resources_of
 from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.fingerprint import fingerprint
 from mixle_mpi.execution.fitted import fitted, state_of
 from mixle_mpi.execution.grid import Grid, check_shape, mpi_world
-from mixle_mpi.execution.initialise import start
-from mixle_mpi.execution.load import Loaded, deal, load, parse_grid, read
-from mixle_mpi.execution.loop import Callback, Ending, State, Watch, iterate
+from mixle_mpi.execution.load import Loaded, deal_to, load, parse_grid, read
+from mixle_mpi.execution.loop import Callback, Watch
 from mixle_mpi.execution.memory_limit import KERNEL_BYTES, resident_bytes
 from mixle_mpi.execution.part import on_grid
-from mixle_mpi.execution.result import Judge, Result
+from mixle_mpi.execution.result import Result
 from mixle_mpi.execution.shard import compile_tree, layout_of
+from mixle_mpi.execution.starts import Part, of_start, run_settings, run_starts
 from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.execution.ties import count_free
 from mixle_mpi.execution.tune import tune as fastest_of
 from mixle_mpi.execution.warm import warm
-from mixle_mpi.execution.whole import deal_rows, is_large, whole_theta
-from mixle_mpi.models.mixture import Mixture, MixtureBank
+from mixle_mpi.execution.whole import is_large
+from mixle_mpi.models.mixture import Mixture
 from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 from mixle_mpi.planning.resources import Resources
@@ -83,7 +84,8 @@ def optimize(
     max_iter : number of M-steps at most
     tol : stop when the log likelihood changes by less than this per observation; None never stops
     starts : how many starts are made, from `seed`, `seed` + 1, ...; the best is returned. With init "auto"
-        every second one is random
+        every second one is random. With backend "mpi" and grid "auto" some ranks may make some starts while others
+        make others
     init : "kmeans++" on the numeric columns, "random", or "auto": the first where there are any
     seed : int; the start depends on it and on nothing else
     weights : (n,) sample weights >= 0, or the name of a column with them; weight 2 is the row twice
@@ -93,7 +95,8 @@ def optimize(
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
     pipelined : where the model is cut, score the next tile of rows while one waits for the other model shards; by
         default where the plan says so. The result has the same bits either way
-    callback : called after each pass on every rank, with an `Iteration`
+    callback : called after each pass on every rank, with an `Iteration`; where starts run on several grids side by
+        side, with those of the rank's own grid
     checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
     resume : go on from the checkpoint, where there is one, to the result of the undisturbed fit
@@ -201,16 +204,25 @@ def fit(
 
 
 def fit_loaded(
-    loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, *, cut: str | None = None, bounds=None, max_iter=100,
-    tol=1e-6, starts=1, init="auto", seed=0, impossible="error", callback: Callback | None = None,
-    watch: Watch | None = None, pipelined: bool = True, reduce_statistics: bool = True,
+    loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, *, starts: int = 1, tol: float | None = 1e-6, **options,
 ) -> Result:  # fmt: skip
-    """`optimize` on a grid whose ranks have their rows. Collective.
+    """`optimize` on a grid whose ranks have their rows. Collective; other options are `fit_part`'s.
 
     `bounds` are the borders of the units of the model shards, by default even ones; `reduce_statistics=False` is the
     tests' negative control.
     """
-    watch = watch or Watch()
+    part = fit_part(loaded, estimator, grid, clock, range(starts), starts=starts, tol=tol, **options)
+    if part.best is None:
+        raise NumericalError(part.ended[-1]["message"])
+    return result_of(part, part.theta, loaded, clock, grid.world.rank == 0, grid.shape, options.get("cut"), tol)
+
+
+def fit_part(
+    loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, numbers: Sequence[int], *, starts: int,
+    tol: float | None, max_iter=100, cut: str | None = None, bounds=None, init="auto", seed=0, pipelined=True,
+    **options,
+) -> Part:  # fmt: skip
+    """Some of so many `starts`, on a grid whose ranks have their rows. Collective; other options are `run_starts`'s."""
     check_rows(loaded)
     clock.watch(grid)
     executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds, pipelined)
@@ -219,64 +231,44 @@ def fit_loaded(
     warm(executor)
     clock.lap("compile")
     settings = run_settings(seed, init, starts, tol, max_iter)
-    resumed = watch.resume(executor, lambda: fingerprint(estimator, loaded, settings))
-    state, best_theta = State(), None
-    restarts = any(node.restarts for node in loaded.model.walk())
-    if resumed is not None:
-        state, executor.theta[:], best_theta = resumed
-        executor.publish()
-        executor.start_rows()
-        deal_rows(executor, watch.rows)
-    ending, statistics_bytes = Ending("failed", 0), executor.stats.nbytes
-    while state.start < starts:
-        judge = Judge(tol, loaded.effective, state.history, state.objective, restarts)
-        if resumed is None:
-            start(executor, loaded.total, init, seed, state.start)
-        resumed = None
-        clock.lap("initialise")
-        ending = iterate(
-            executor, state, judge, clock, max_iter=max_iter, impossible=impossible, callback=callback, watch=watch,
-            best_theta=best_theta, reduce_statistics=reduce_statistics,
-        )  # fmt: skip
-        last, record = state.start == starts - 1, record_of(state, ending, dead_components(executor))
-        if last:  # what follows is of the size of the whole model, on the first rank
-            executor.release()
-        if ending.status not in ("stopped", "failed") and last:
-            watch.save(executor, state.before_last(), best_theta, "ended")
-            clock.lap("checkpoint")
-        if is_better(record, state):
-            state.best, best_theta = state.start, executor.theta if last else executor.theta.copy()
-        state.ended.append(record)
-        if ending.status == "stopped":
-            break
-        state = State(state.start + 1, ended=state.ended, best=state.best)
-    if best_theta is None or state.best is None:
-        raise NumericalError(state.ended[-1]["message"])
-    best = state.ended[state.best]
-    executor.theta[:] = best_theta
+    return run_starts(
+        executor, loaded.total, loaded.effective, clock, numbers, run=lambda: fingerprint(estimator, loaded, settings),
+        max_iter=max_iter, tol=tol, init=init, seed=seed, **options,
+    )  # fmt: skip
+
+
+def result_of(
+    part: Part, theta: np.ndarray | None, loaded: Loaded, clock: Clock, first: bool, shape: tuple[int, int],
+    cut: str | None, tol: float | None,
+) -> Result:  # fmt: skip
+    """The result of starts of which one did not fail, with the parameters `theta` of the whole model; on the `first`
+    rank a warning where it needs one."""
+    best = of_start(part.ended, part.best)
+    if best is None or part.best is None:
+        raise AssertionError("the best start has a record")
     bank = compile_tree(loaded.model, None, True)
-    executor.release()
-    theta = whole_theta(executor, everyone=not is_large(executor.model, executor.cut))
     model: Any = None if theta is None else fitted(bank, theta)
     clock.lap("output")
     clock.settle()
-    status = "stopped" if ending.status == "stopped" else best["status"]
-    if grid.world.rank == 0:
+    status = "stopped" if part.is_stopped else best["status"]
+    if first:
         warn_of(best, tol)
     return Result(
         model, best["history"][-1], best["history"], best["n_iter"], status == "converged", status, loaded.total,
-        loaded.effective, count_free(bank), grid.shape, executor.cut, best["impossible"], best["dead"], state.ended,
-        state.best, clock.seconds(), clock.calls, statistics_bytes, executor.counts, clock.payload(),
+        loaded.effective, count_free(bank), shape, cut if shape[1] > 1 else None, best["impossible"], best["dead"],
+        part.ended, part.best, clock.seconds(), clock.calls, part.statistics_bytes, part.counts, clock.payload(),
     )  # fmt: skip
 
 
 def fit_on_ranks(
     data, estimator: Node, world: Axis, *, shape: tuple[int, int] | None = None, ready: Grid | None = None, cut=None,
     tune: bool = False, weights=None, sequence=None, local=False, watch: Watch | None = None,
-    clock: Clock | None = None, told: Callable[[Choice], None] = lambda choice: None, init="auto", seed=0,
-    impossible="error", pipelined: bool | None = None, resources: Resources | None = None, **options,
+    clock: Clock | None = None, told: Callable[[Choice], None] = lambda choice: None, starts: int = 1,
+    tol: float | None = 1e-6, init="auto", seed=0, impossible="error", pipelined: bool | None = None,
+    resources: Resources | None = None, **options,
 ) -> Result:  # fmt: skip
-    """`optimize` on all ranks of a group, of which the grid may leave some idle; the result is the same on each.
+    """`optimize` on all ranks of a group, of which the grid may leave some idle; with several starts on several grids,
+    where they end sooner so. The result is the same on each rank.
 
     Collective; the other options are those of `fit_loaded`.
 
@@ -292,7 +284,7 @@ def fit_on_ranks(
     clock.watch(everyone)
     found = read(data, estimator, world, local=local, weights=weights, sequence=sequence, warn=True)
     clock.lap("read")
-    kept = watch.kept(world) if isinstance(watch, Checkpoints) else None
+    kept, rest = (watch.kept(world), watch.rest(world, starts)) if isinstance(watch, Checkpoints) else (None, None)
     clock.resident = resident_bytes()
     taken = max(world.allgather(clock.resident)) + KERNEL_BYTES
     known, note = (resources_of(world), "") if resources is None else given_resources(world, resources)
@@ -300,23 +292,52 @@ def fit_on_ranks(
     choice = choose(found.model, found.total, world, known, shape=shape, cut=cut, kept=kept, taken=taken, note=note)
     if tune:
         choice = fastest_of(found, world, choice, known, init, seed, impossible)
+    numbers = range(starts) if rest is None else rest
+    choice = with_others(choice, found.model, found.total, world, known, numbers, cut=cut, kept=kept)
     told(choice)
     clock.lap("initialise")
-    loaded = deal(found, world, choice.coords, choice.shape[0], choice.row_bounds)
+    loaded = deal_to(found, world, [(group.coords, group.shape[0], group.row_bounds) for group in choice.groups])
     clock.lap("read")
     if isinstance(watch, Checkpoints):
         watch.grid = choice.record()
-    result = on_grid(world, choice, lambda grid: fit_loaded(
-        loaded, estimator, grid, clock, cut=choice.cut, bounds=choice.bounds, watch=watch, init=init, seed=seed,
-        impossible=impossible, pipelined=choice.pipelined if pipelined is None else pipelined, **options,
-    ), ready, Watch().relay if watch is None else watch.relay)  # fmt: skip
-    clock.watch(everyone)
-    if choice.idle:
-        result = shared(world, result, loaded, clock)
-    if result is None:
-        raise AssertionError("a rank without a result is idle")
-    result.plan = choice.plan
+    same = {"starts": starts, "tol": tol, "init": init, "seed": seed, "impossible": impossible, **options}
+    watch = Watch() if watch is None else watch
+    if choice.beside:
+        result = fit_beside(loaded, estimator, world, choice, clock, watch, pipelined, same)
+    else:
+        found_here = on_grid(world, choice, lambda grid: fit_loaded(
+            loaded, estimator, grid, clock, cut=choice.cut, bounds=choice.bounds, watch=watch,
+            pipelined=choice.pipelined if pipelined is None else pipelined, **same,
+        ), ready, watch.relay)  # fmt: skip
+        clock.watch(everyone)
+        if choice.idle:
+            found_here = shared(world, found_here, loaded, clock)
+        if found_here is None:
+            raise AssertionError("a rank without a result is idle")
+        result = found_here
+    result.plan, result.groups = choice.plan, choice.groups_data()
     return result
+
+
+def fit_beside(
+    loaded: Loaded, estimator: Node, world: Axis, choice: Choice, clock: Clock, watch: Watch, pipelined: bool | None,
+    options: dict[str, Any],
+) -> Result:  # fmt: skip
+    """The result of starts on several grids side by side, the same on each rank; `options` are `fit_loaded`'s.
+    Collective."""
+    def work(grid: Grid, own: Choice, together: Watch) -> Part:
+        part = fit_part(loaded, estimator, grid, clock, own.starts, cut=own.cut, bounds=own.bounds, watch=together,
+                        pipelined=own.pipelined if pipelined is None else pipelined, beside=own.active,
+                        **options)  # fmt: skip
+        clock.lap("output")
+        clock.settle()
+        return part
+
+    part = on_groups(world, choice, work, watch)
+    clock.watch(Grid(world, Alone(), Alone()))
+    clock.lap("idle")
+    part, theta = joined(world, choice, part, loaded.model, loaded.effective)
+    return result_of(part, theta, loaded, clock, world.rank == 0, choice.shape, choice.cut, options["tol"])
 
 
 def shared(world: Axis, result: Result | None, loaded: Loaded, clock: Clock) -> Result:
@@ -337,30 +358,6 @@ def shared(world: Axis, result: Result | None, loaded: Loaded, clock: Clock) -> 
         return result
     own = {"seconds": clock.seconds(), "calls": clock.calls, "counts": Counts(), "payload": clock.payload()}
     return Result(model, **(fields | own | {"statistics_bytes": 0}))
-
-
-def run_settings(seed: int, init: str, starts: int, tol: float | None, max_iter: int) -> dict:
-    """The settings that a resumed run must share. With several starts each has ended by `tol` and `max_iter`."""
-    settings = {"seed": seed, "init": init, "starts": starts}
-    return settings | ({"tol": tol, "max_iter": max_iter} if starts > 1 else {})
-
-
-def record_of(state: State, ending: Ending, dead: list[str]) -> dict:
-    """What is kept of a start that ended."""
-    return {
-        "start": state.start, "status": ending.status, "message": ending.message, "n_iter": state.n_iter,
-        "history": list(state.history), "impossible": ending.impossible, "dead": dead,
-    }  # fmt: skip
-
-
-def is_better(record: dict, state: State) -> bool:
-    """Whether a start beats the best before; one that failed never does, nor one whose likelihood fell if it can."""
-    def merit(of: dict) -> tuple[bool, float]:
-        return of["status"] != "decreased", of["history"][-1]
-
-    if record["status"] == "failed":
-        return False
-    return state.best is None or merit(record) > merit(state.ended[state.best])
 
 
 def warn_of(record: dict, tol: float | None) -> None:
@@ -387,20 +384,3 @@ def check_components(loaded: Loaded) -> None:
                 n, what = leaf.encoding.observed + leaf.encoding.missing, "steps"
             if node.num_components > n:
                 raise DataError(f"{node.num_components} components, but only {n} {what}")
-
-
-def dead_components(executor: Executor) -> list[str]:
-    """Paths of components that the last pass gave no weight, at most 100. Collective over the whole grid."""
-    stats = executor.layout.stat_views(executor.stats)
-    dead = []
-    for bank in executor.bank.walk():
-        if isinstance(bank, MixtureBank):
-            rows = executor.own_rows(f"{bank.path}#components")
-            count = stats[f"{bank.path}#components"]["count"][rows]
-            at = f"{bank.path}/" if bank.path else ""
-            for row in rows[count == 0][:100]:
-                member = f" of member {bank.members[bank.unit_member[row]]}" if bank.total_members > 1 else ""
-                dead.append(f"{at}component_{bank.unit_number[row]}{member}")
-    everyone = executor.grid.data.allgather(dead)
-    over_shards = executor.grid.model.allgather([path for part in everyone for path in part])
-    return list(dict.fromkeys(path for part in over_shards for path in part))[:100]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from mixle_mpi.execution.axis import Alone, Axis, Pending, Traffic, checked
 from mixle_mpi.planning.machine import parse_bytes
 
 MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
+POST = 71  # the tag of numbers that ranks post to each other
 
 
 class Grid:
@@ -96,6 +97,7 @@ class MpiAxis(Axis):
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._limit = message_limit() if limit is None else limit
         self._made: dict[tuple[tuple[int, ...], int], MpiAxis] = {}
+        self._posts: list[tuple[np.ndarray, Any]] = []
 
     def _parts(self, array: np.ndarray):
         flat = array.reshape(-1)
@@ -242,6 +244,29 @@ class MpiAxis(Axis):
     def meet(self):
         all_arrive(None, self._comm)
 
+    def arrives(self, seconds):
+        return all_arrive(seconds, self._comm)
+
+    def post(self, number: int, ranks: Sequence[int]) -> None:
+        """Send a number to some ranks, which need not wait for it: see `posted`. Not collective."""
+        message = np.array([number], dtype=np.int64)
+        self._posts += [(message, self._comm.Isend(message, dest=rank, tag=POST)) for rank in ranks]
+
+    def posted(self, wait: bool = False) -> int | None:
+        """A number that another rank posted to this one; None where none has come, unless it is to `wait` for one."""
+        any_rank = _mpi().ANY_SOURCE
+        if not (wait or self._comm.Iprobe(source=any_rank, tag=POST)):
+            return None
+        message = np.empty(1, dtype=np.int64)
+        self._comm.Recv(message, source=any_rank, tag=POST)
+        return int(message[0])
+
+    def posts_came(self) -> None:
+        """Return when all numbers that this rank posted were taken, or will be."""
+        for _, request in self._posts:
+            request.Wait()
+        self._posts = []
+
     def node(self) -> MpiAxis:
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
 
@@ -377,15 +402,23 @@ def measured_resources(comm=None):
 
 def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> MpiGrid | None:
     """The grid of some ranks of a group: D rows of M ranks; None on a rank that is not among them. Collective."""
+    return part_grids(world, [devices])
+
+
+def part_grids(world: Axis, groups: Sequence[tuple[tuple[int, ...], ...]]) -> MpiGrid | None:
+    """As `part_grid`, of several grids without a common rank the one that this rank is in. Collective."""
     if not isinstance(world, MpiAxis):
-        raise TypeError("only MPI ranks can leave some of them idle")
-    order, shape = [rank for row in devices for rank in row], (len(devices), len(devices[0]))
-    if order == list(range(world.size)):
-        return MpiGrid(world._comm, *shape)
-    own = world.rank in order
-    part = world._comm.Split(0 if own else _mpi().UNDEFINED, order.index(world.rank) if own else 0)
-    if not own:
+        raise TypeError("only MPI ranks can leave some of them idle, or be on several grids")
+    orders = [[rank for row in devices for rank in row] for devices in groups]
+    shapes = [(len(devices), len(devices[0])) for devices in groups]
+    if orders[0] == list(range(world.size)):
+        return MpiGrid(world._comm, *shapes[0])
+    own = next((k for k, order in enumerate(orders) if world.rank in order), None)
+    colour, key = (_mpi().UNDEFINED, 0) if own is None else (own, orders[own].index(world.rank))
+    part = world._comm.Split(colour, key)
+    if own is None:
         return None
-    grid = MpiGrid(part, *shape)
+    grid = MpiGrid(part, *shapes[own])
     part.Free()  # the grid has communicators of its own
     return grid
+

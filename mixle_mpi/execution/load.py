@@ -143,13 +143,31 @@ def deal(
         of as many rows, and where the borders are not of rows but of steps, those very steps
     divide : whether the steps of few sequences may be dealt out, by default borders
     """
-    total = found.total
-    divided = divide and in_time(found, coords, shards) and (row_bounds is None or row_bounds[-1] != total)
-    borders = [0] * (shards + 1) if divided else default_borders(found, shards, row_bounds)
-    chunks = chunk_borders(found, shards, row_bounds) if divided else []
-    ranges = [(0, 0) if at is None else (borders[at[0]], borders[at[0] + 1]) for at in coords]
-    if divided:
-        ranges = [(0, 0) if at is None else chunk_of(found, *chunks[at[0] : at[0] + 2])[:2] for at in coords]
+    return deal_to(found, world, [(coords, shards, row_bounds)], keep, divide)
+
+
+def deal_to(
+    found: Read, world: Axis, grids: Sequence[tuple[Coords, int, Sequence[int] | None]], keep: bool = False,
+    divide: bool = True,
+) -> Loaded:  # fmt: skip
+    """As `deal`, to each of several grids without a common rank, all of which get every row. Collective.
+
+    `grids` are the coordinates, the number of data shards and the borders of each.
+    """
+    total, ranges = found.total, [(0, 0)] * world.size
+    chunk: tuple[int, int, int] | None = None  # shard, and steps of its rows, of this rank where they are dealt out
+    for coords, shards, row_bounds in grids:
+        divided = divide and in_time(found, coords, shards) and (row_bounds is None or row_bounds[-1] != total)
+        borders = [0] * (shards + 1) if divided else default_borders(found, shards, row_bounds)
+        chunks = chunk_borders(found, shards, row_bounds) if divided else []
+        for rank, at in enumerate(coords):
+            if at is None:
+                continue
+            ranges[rank] = borders[at[0]], borders[at[0] + 1]
+            if divided:
+                first, last, start, stop = chunk_of(found, *chunks[at[0] : at[0] + 2])
+                ranges[rank] = first, last
+                chunk = (at[0], start, stop) if rank == world.rank else chunk
     if found.kept is None and found.table.everywhere and not keep:
         rows = _encoded(found, world, *ranges[world.rank])
         found.table.close()
@@ -161,12 +179,12 @@ def deal(
         if keep:  # what is exchanged is given away, array by array
             found.kept = copied(rows)
         rows = exchange(rows, ranges, world)
-    at = coords[world.rank]
-    if divided and at is not None:
-        _, _, start, stop = chunk_of(found, *chunks[at[0] : at[0] + 2])
-        rows.sequences = {name: steps.part(start, stop, at[0]) for name, steps in rows.sequences.items()}
+    if chunk is not None:
+        shard, start, stop = chunk
+        rows.sequences = {name: steps.part(start, stop, shard) for name, steps in rows.sequences.items()}
     own_weights = rows.arrays.pop(WEIGHT, None)
     seen = observed_rows(found.bindings, rows)
+    at = grids[0][0][world.rank]  # one grid has every row
     effective = np.array([mass_of(rows.n, seen, own_weights) if at is not None and at[1] == 0 else 0.0])
     world.allreduce(effective)
     return Loaded(found.model, rows, total, float(effective[0]), own_weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,12 @@ from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.result import Iteration, Judge
 
 Callback = Callable[[Iteration], None]
+
+ABANDON = 1 << 30  # a wish to stop of so much, more than there are ranks, ends the fit without a checkpoint
+
+
+class Abandoned(Exception):
+    """The fit has failed on other ranks, which say why: these end with them."""
 
 
 @dataclass
@@ -36,21 +42,28 @@ class State:
         return State(self.start, self.n_iter, self.history[:-1], self.objective[:-1], list(self.ended), self.best)
 
 
+@dataclass
+class Resumed:
+    """What a fit goes on from: records of the starts that ended, the number of the best of them, and its parameters in
+    the layout of the executor's local tree."""
+
+    ended: list[dict]
+    best: int | None
+    best_theta: np.ndarray | None
+
+
 class Watch:
     """What may end or save a fit between iterations. This one never does.
 
     A rank says in `wishes` what it has seen; wishes travel in the header that all ranks sum, so that
     all act on the same iteration.
-
-    Attributes
-    ----------
-    rows : on the first rank what the checkpoint to go on from has of rows, see `execution.whole`
     """
 
-    rows: Mapping[str, np.ndarray] = {}
+    def wishes(self, n_iter: int) -> tuple[int, bool]:
+        """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration.
 
-    def wishes(self, n_iter: int) -> tuple[bool, bool]:
-        """Whether this rank wants the fit to stop, and whether it wants a checkpoint, after this iteration."""
+        `ABANDON` in place of True wants it to end at once.
+        """
         return False, False
 
     def relay(self) -> None:
@@ -65,12 +78,16 @@ class Watch:
         that of one which came to its end.
         """
 
-    def resume(self, executor: Executor, run: Callable[[], dict]) -> tuple[State, np.ndarray, np.ndarray | None] | None:
-        """A state to go on from, its parameters, and those of the best start ended; None to begin. Collective.
-
-        Parameters are in the layout of the executor's local tree. `run` tells what this is a run of.
-        """
+    def resume(self, executor: Executor, run: Callable[[], dict]) -> Resumed | None:
+        """What there is to go on from; None to begin. Collective. `run` tells what this is a run of."""
         return None
+
+    def take_up(self, executor: Executor, state: State) -> bool:
+        """Go on with the start of a new state: its state, parameters and rows are those of the checkpoint.
+
+        Whether it was begun in what was resumed. Collective.
+        """
+        return False
 
 
 @dataclass
@@ -86,7 +103,7 @@ class Header:
 
 
 def agreed_header(
-    executor: Executor, found: Pass, problem: NumericalError | None, wishes: tuple[bool, bool]
+    executor: Executor, found: Pass, problem: NumericalError | None, wishes: tuple[int, bool]
 ) -> Header:
     """The header of this iteration. Collective over the whole grid; no rank ever decides alone."""
     d, m = executor.grid.coords
@@ -130,6 +147,8 @@ def iterate(
     ------
     DataError
         On all ranks, for rows of probability zero, unless `impossible` is "skip".
+    Abandoned
+        On all ranks, when one of them was told that the fit fails elsewhere.
     """
     watch = watch or Watch()
     grid = executor.grid
@@ -147,6 +166,8 @@ def iterate(
             clock.lap("m_step")
         header = agreed_header(executor, found, problem, watch.wishes(state.n_iter))
         clock.lap("wait")
+        if header.stop >= ABANDON:
+            raise Abandoned
         if header.impossible and impossible == "error":
             refuse_impossible(grid, found, header.impossible)
         status = judge.add(header.log_likelihood, header.log_prior)

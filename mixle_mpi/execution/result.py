@@ -12,6 +12,8 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.execution.axis import Traffic
 from mixle_mpi.execution.executor import Counts
 
+ROUNDING = 1e-10  # of the log likelihood, or of the rows where they are more: a smaller difference is rounding
+
 
 @dataclass
 class Result:
@@ -29,7 +31,10 @@ class Result:
     n_rows, effective_rows : rows, and the sum of the weights of those with anything observed
     impossible : rows that have probability zero under every component, left out with impossible="skip"
     dead : paths of components without any weight
-    starts, best_start : a record of each start (status, n_iter, history, ...), and the number of the best
+    starts, best_start : a record of each start (status, n_iter, history, ...), and the number of the best; where
+        starts ran on several grids side by side a record has the `grid` and its `ranks`
+    groups : the grids side by side, with their ranks and the numbers of their starts; `grid`, `cut` and `plan` are
+        those of the first of them. None where the grid existed before
     seconds, calls : wall-clock seconds, and how often, by phase, of this rank
     statistics_bytes : size of the vector of statistics of this rank
     counts, payload : what the kernels of this rank saw, and what it sent on each axis, in the iterations
@@ -57,6 +62,7 @@ class Result:
     counts: Counts = field(default_factory=Counts)
     payload: dict[str, Traffic] = field(default_factory=dict)
     plan: Any = None
+    groups: list[dict] = field(default_factory=list)
 
     @property
     def bic(self) -> float:
@@ -105,7 +111,7 @@ class Judge:
         if len(self.history) < 2:
             return None
         size = max(abs(log_likelihood), self.effective)
-        if self.objective[-1] - self.objective[-2] < -1e-10 * size and not self.restarts:
+        if self.objective[-1] - self.objective[-2] < -ROUNDING * size and not self.restarts:
             return "decreased"
         if self.tol is None:
             return None

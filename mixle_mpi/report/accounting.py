@@ -35,6 +35,7 @@ class OwnRecord:
     resident: int = 0
     in_flight: float = 0.0
     waited: float = 0.0
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,16 @@ class Row:
 
 
 class Accounting:
-    """The records of all ranks of the grid, in its order; `idle` ranks count in core-hours only."""
+    """The records of all ranks of the grid, in its order; `idle` ranks count in core-hours only.
+
+    Of several grids side by side all ranks, grid after grid; what compares ranks with each other, or with the plan, is
+    of the `first` grid alone.
+    """
 
     def __init__(self, records: list[OwnRecord], result: Result, threads: int, idle: int = 0):
         self.records, self.result, self.threads, self.idle = records, result, threads, idle
+        self.first = [r for r in records if r.group == 0]
+        self.groups = [[r for r in records if r.group == k] for k in sorted({r.group for r in records})]
         self.wall = sum(r.wall for r in records) / len(records)
 
     @property
@@ -75,45 +82,44 @@ class Accounting:
 
     @property
     def loop_seconds(self) -> float:
-        """Seconds of the iterations, the mean over ranks: they end together."""
-        return sum(r.seconds.get(phase, 0.0) for r in self.records for phase in LOOP) / len(self.records)
+        """Seconds of the iterations of the first grid, the mean over ranks: they end together."""
+        return loop_seconds(self.first)
 
     def imbalance(self) -> dict[str, float]:
         """How far the busiest exceeds the average, minus one: over ranks, and over the shards of either axis."""
-        work = [sum(r.seconds.get(phase, 0.0) for phase in WORK) for r in self.records]
+        work = [sum(r.seconds.get(phase, 0.0) for phase in WORK) for r in self.first]
         found = {"ranks": excess(work)}
         for number, axis in enumerate(("data", "model")):
             shards: dict[int, list[float]] = {}
-            for record, own in zip(self.records, work):
+            for record, own in zip(self.first, work):
                 shards.setdefault(record.coords[number], []).append(own)
             found[axis] = excess([sum(own) / len(own) for own in shards.values()])
-        waited = sum(r.seconds.get("wait", 0.0) for r in self.records) / len(self.records)
+        waited = sum(r.seconds.get("wait", 0.0) for r in self.first) / len(self.first)
         return found | {"waiting": waited / max(self.loop_seconds, 1e-12)}
 
     def performance(self) -> dict[str, float]:
         """Rows a second and a core second, iterations an hour, of the loop; core-hours, of the whole run."""
         cores = len(self.records) * self.threads
-        passes = max(r.counts["passes"] for r in self.records)
-        loop = max(self.loop_seconds, 1e-9)
-        rate = self.result.n_rows * passes / loop
+        speed = sum(max(r.counts["passes"] for r in of) / max(loop_seconds(of), 1e-9) for of in self.groups)
+        rate = self.result.n_rows * speed
         return {
             "rows_per_second": rate,
             "rows_per_core_second": rate / cores,
-            "iterations_per_hour": 3600.0 * passes / loop,
+            "iterations_per_hour": 3600.0 * speed,
             "core_hours": (len(self.records) + self.idle) * self.threads * max(r.wall for r in self.records) / 3600.0,
         }
 
     def comparison(self) -> dict[str, dict]:
         """What was predicted, where there was a plan, and what was measured, see `report.prediction`."""
-        found = measured([r.typical for r in self.records], [r.payload for r in self.records],
-                         [r.peak_bytes for r in self.records])  # fmt: skip
+        found = measured([r.typical for r in self.first], [r.payload for r in self.first],
+                         [r.peak_bytes for r in self.first])  # fmt: skip
         plan = self.result.plan
         if plan is None:
             return {"measured": found}
-        passes = max(r.counts["passes"] for r in self.records)
-        ended = self.result.starts
-        m_steps = sum(s["n_iter"] for s in ended) if ended else self.result.n_iter
-        resident = max(r.resident for r in self.records)
+        passes = max(r.counts["passes"] for r in self.first)
+        own = [s for s in self.result.starts if not self.result.groups or s["start"] in self.result.groups[0]["starts"]]
+        m_steps = sum(s["n_iter"] for s in own) if self.result.starts else self.result.n_iter
+        resident = max(r.resident for r in self.first)
         return {"predicted": predicted(plan, passes, m_steps, resident), "measured": found}
 
     def lines(self, crowded: bool) -> list[str]:
@@ -141,7 +147,7 @@ class Accounting:
         beside = self.comparison()
         if "predicted" in beside:
             lines += comparison_lines(beside["predicted"], beside["measured"])
-        if len(self.records) > 1:
+        if len(self.first) > 1:
             lines.append(self._imbalance_line(crowded))
         p = self.performance()
         lines.append(
@@ -204,7 +210,7 @@ class Accounting:
 
     def _advice(self, found: dict[str, float], crowded: bool) -> str:
         d, m = self.result.grid
-        passes = max(r.counts["passes"] for r in self.records)
+        passes = max(r.counts["passes"] for r in self.first)
         if found["waiting"] < NOTABLE:
             return "there is little to gain from another --grid"
         if crowded:
@@ -239,6 +245,7 @@ class Accounting:
                 "performance": self.performance(),
                 "kernels_compiled": [r.kernels for r in self.records],
                 "peak_bytes": [r.peak_bytes for r in self.records],
+                "groups": [r.group for r in self.records],
             },
             **self.comparison(),
             "counts": {
@@ -252,19 +259,29 @@ class Accounting:
         }  # fmt: skip
 
 
+def loop_seconds(records: list[OwnRecord]) -> float:
+    """Seconds of the iterations of a grid, the mean over its ranks."""
+    return sum(r.seconds.get(phase, 0.0) for r in records for phase in LOOP) / len(records)
+
+
 def excess(work: list[float]) -> float:
     """max / mean - 1, 0 of nothing."""
     mean = sum(work) / len(work)
     return max(work) / mean - 1.0 if mean > 0 else 0.0
 
 
-def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int] | None, threads: int) -> Accounting:
-    """The accounting of a fit that ended, the same on every rank; `coords` are None on an idle one. Collective."""
+def account(
+    world: Axis, clock: Clock, result: Result, place: tuple[int, tuple[int, int]] | None, threads: int
+) -> Accounting:
+    """The accounting of a fit that ended, the same on every rank. Collective.
+
+    `place` is the number of this rank's grid and its coordinates there, None on an idle one.
+    """
     from mixle_mpi.kernels.compiling import kernels_compiled
 
     sent = {phase: list(by_axis.values()) for phase, by_axis in clock.traffic.items()}
-    own = None if coords is None else OwnRecord(
-        coords,
+    own = None if place is None else OwnRecord(
+        place[1],
         wall=clock.total(),
         seconds=clock.seconds(),
         calls=dict(clock.calls),
@@ -278,6 +295,7 @@ def account(world: Axis, clock: Clock, result: Result, coords: tuple[int, int] |
         resident=clock.resident,
         in_flight=clock.in_flight,
         waited=clock.waited,
+        group=place[0],
     )  # fmt: skip
-    records = sorted((r for r in world.allgather(own) if r is not None), key=lambda r: r.coords)
+    records = sorted((r for r in world.allgather(own) if r is not None), key=lambda r: (r.group, r.coords))
     return Accounting(records, result, threads, world.size - len(records))

@@ -13,6 +13,7 @@ from mixle_mpi.execution.choose import Choice
 from mixle_mpi.execution.result import Iteration, Result
 from mixle_mpi.planning.describe import table
 from mixle_mpi.planning.paths import cut_words
+from mixle_mpi.planning.side_by_side import groups_line
 from mixle_mpi.report.accounting import Accounting
 from mixle_mpi.report.environment import spread
 from mixle_mpi.report.model import model_lines
@@ -69,6 +70,8 @@ def choice_lines(choice: Choice) -> list[str]:
     if choice.how == "asked":
         uneven = choice.plan is not None and (choice.row_bounds or choice.bounds)
         return [*lines, f"borders: {border_words(choice)}"] if uneven else lines
+    if choice.beside:
+        return [*lines, beside_line(choice)]
     d, m = choice.shape
     if choice.tried:
         rows = [["grid tried", "cut", "predicted s", "measured s"]]
@@ -93,6 +96,14 @@ def border_words(choice: Choice) -> str:
     shares = {what: [b - a for a, b in pairwise(bounds)] for what, bounds in found if bounds is not None}
     return ", ".join(f"{' / '.join(map(str, each[:MOST_SHARES]))}{' ...' * (len(each) > MOST_SHARES)} {what}"
                      for what, each in shares.items())  # fmt: skip
+
+
+def beside_line(choice: Choice) -> str:
+    """Which grids make which starts side by side, and what for."""
+    idle = f", {choice.idle} idle" if choice.idle else ""
+    why = "kept from the checkpoint" if choice.how == "kept" else f"{choice.gain:.3g}x as fast as all on the best grid"
+    return f"{plural(len(choice.groups), 'grid')} side by side of {plural(choice.ranks, 'rank')}{idle}, {why}: " + (
+        groups_line((g.starts, g.shape, g.active) for g in choice.groups))  # fmt: skip
 
 
 class Progress:
@@ -122,11 +133,14 @@ def ended_lines(result: Result, accounting: Accounting, is_crowded: bool, direct
     """The summary, the accounting and the model."""
     d, m = result.grid
     cut = "" if result.cut is None else f", cut at {cut_words(result.cut)}"
+    on = f"grid {d} x {m}{cut}"
+    if len(result.groups) > 1:
+        on = groups_line((of["starts"], of["grid"], of["ranks"]) for of in result.groups)
     bound = " (a lower bound)" if any(node.restarts for node in result.model.walk()) else ""
     return [
         f"{result.status} after {plural(result.n_iter, 'iteration')}: "
         f"log likelihood {result.log_likelihood:.6f}{bound}, BIC {result.bic:.3f}, AIC {result.aic:.3f}",
-        f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; grid {d} x {m}{cut}",
+        f"{plural(result.n_rows, 'row')}, {plural(result.n_parameters, 'free parameter')}; {on}",
         "",
         *accounting.lines(is_crowded),
         "",

@@ -17,7 +17,6 @@ from mixle_mpi.report.versions import versions
 
 SCHEMA = 1
 FILES = ("run.toml", "metrics.jsonl", "model.npz", "model.json", "result.json")  # in the order they are put in place
-CHECKPOINTS = (checkpoint.NEWEST, checkpoint.PREVIOUS)
 UNFINISHED = "unfinished"
 
 
@@ -66,7 +65,7 @@ class Output:
         if old and overwrite:
             self.place = self.directory / UNFINISHED
         self.place.mkdir(parents=True, exist_ok=True)
-        for name in (*FILES, *CHECKPOINTS):
+        for name in (*FILES, *checkpoint.found_in(self.place)):
             (self.place / name).unlink(missing_ok=True)
         self._write("run.toml", settings)
         self._metrics = open(self.place / "metrics.jsonl", "w", encoding="utf-8")
@@ -78,7 +77,7 @@ class Output:
                 status = _status(place / "result.json")
                 how = {"stopped": "was stopped", None: "is unfinished"}.get(status)
                 if how is not None:
-                    files = [name for name in (*CHECKPOINTS, *FILES) if (place / name).exists()]
+                    files = [name for name in (*checkpoint.found_in(place), *FILES) if (place / name).exists()]
                     where = f"{UNFINISHED}/: " if place != self.directory else ""
                     raise ModelError(
                         f"{self.directory} holds a run that {how} ({where}{', '.join(files)}); "
@@ -156,17 +155,20 @@ class Output:
                     "history": [finite(v) for v in of["history"]],
                     "message": of["message"],
                 }
+                | {name: of[name] for name in ("grid", "ranks") if name in of}
                 for of in result.starts
             ],
             "best_start": result.best_start,
             "grid": list(result.grid),
             "cut": result.cut,
+            "groups": result.groups,
             "seconds": seconds,
             "bytes": {"statistics": result.statistics_bytes},
         }
         self._close(found | record, fit, exit_code)
         if self.place != self.directory and result.status != "stopped":
-            for name in (*CHECKPOINTS, *FILES):
+            states = {*checkpoint.found_in(self.place), *checkpoint.found_in(self.directory)}
+            for name in (*sorted(states), *FILES):
                 if (self.place / name).exists():
                     os.replace(self.place / name, self.directory / name)
                 else:

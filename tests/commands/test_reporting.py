@@ -112,7 +112,7 @@ def test_a_slow_rank_shows_as_waiting_of_the_others(monkeypatch):
     def work(grid):
         clock = Clock()
         result = fit(x, Mixture(Gaussian(), 2), grid, max_iter=9, tol=None, clock=clock)
-        return account(grid.world, clock, result, grid.coords, 1)
+        return account(grid.world, clock, result, (0, grid.coords), 1)
 
     monkeypatch.setattr(Executor, "e_step", slow)
     accounting = run_on_threads(4, 1, work)[0]

@@ -376,3 +376,47 @@ def test_a_signal_that_reaches_an_idle_rank_alone_is_relayed_by_the_file_stop(tm
     (tmp_path / "STOP").unlink()
     watch.relay()  # once is enough: the ranks of the grid remove the file
     assert not (tmp_path / "STOP").exists()
+
+
+# -- grids side by side ----------------------------------------------------------------------------
+
+
+def test_each_grid_has_files_of_its_own(tmp_path):
+    checkpoint.write(tmp_path, example(1), name=checkpoint.name_of(1))
+    assert checkpoint.exists(tmp_path) and checkpoint.read(tmp_path) is None
+    for number, group in ((2, 0), (3, 1), (4, 12), (5, 0)):
+        checkpoint.write(tmp_path, example(number), name=checkpoint.name_of(group))
+    (tmp_path / "state-x.npz").touch()
+    names = ["state.npz", "state-1.npz", "state-12.npz", "state_prev.npz", "state-1_prev.npz"]
+    assert checkpoint.found_in(tmp_path) == names
+    assert [found.document["state"]["n_iter"] for found in checkpoint.read_all(tmp_path)] == [5, 3, 4]
+
+
+def test_one_rank_goes_on_from_what_two_grids_left(tmp_path):
+    """Start 0 ended on one and start 1 is under way; 2 ended on the other, where 3 is under way, an older state too."""
+    options = {"starts": 5, "init": "random", "max_iter": 6}
+    reference = fit(DATA, SMALL, serial_grid(), tol=None, **options)
+    places = [tmp_path / "a", tmp_path / "b"]
+    watches = []
+    for place, calls in zip(places, (10, 24)):
+        watches.append(Checkpoints(place, every=1e9, resume=True, asked=stopped_after(calls)))
+        run(serial_grid(), place, watch=watches[-1], **options)
+    documents = [checkpoint.read(place) for place in places]
+    assert [found.document["state"]["start"] for found in documents] == [1, 3]
+    other = documents[1]
+    state = other.document["state"]
+    state["ended"], state["best"] = state["ended"][2:], 2
+    other.best = other.theta  # stands for the parameters of start 2, which are not the best
+    checkpoint.write(places[0], other, name="state-1")
+    older = checkpoint.read(places[0])
+    older.document["state"]["n_iter"] -= 1
+    checkpoint.write(places[0], older, name="state-2")
+    told = []
+    watch = Checkpoints(places[0], resume=True, tell=told.append)
+    result = run(serial_grid(), places[0], watch=watch, **options)
+    assert len(told) == 2 and "state.npz at iteration 3 of start 1" in told[0] and "state-1.npz" in told[1]
+    assert [r["start"] for r in result.starts] == list(range(5))
+    for mine, theirs in zip(result.starts, reference.starts):
+        assert mine["history"] == theirs["history"]
+    assert reference.best_start != 2 and result.best_start == reference.best_start
+    assert same_bits(result, reference)

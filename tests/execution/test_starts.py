@@ -18,10 +18,11 @@ from mixle_mpi import (
     load,
     optimize,
 )  # fmt: skip
-from mixle_mpi.execution import em
+from mixle_mpi.execution import starts
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import serial_grid
+from mixle_mpi.execution.starts import best_of, is_better
 from mixle_mpi.execution.threads import run_on_threads
 
 GRIDS = [(2, 1), (1, 2), (2, 2), (1, 5)]
@@ -79,7 +80,7 @@ def test_starts_are_the_same_on_every_grid(shape):
 def failing(monkeypatch, which):
     """Let the M-step of some starts fail in their third iteration, on one rank of the grid only."""
     state: dict[int, list[int]] = {}  # the start that runs on a rank, and its M-steps so far
-    original_start, original = em.start, Executor.maximize
+    original_start, original = starts.start, Executor.maximize
 
     def start(executor, *arguments):
         state[id(executor)] = [state.get(id(executor), [-1])[0] + 1, 0]
@@ -92,7 +93,7 @@ def failing(monkeypatch, which):
             return NumericalError(f"start {own[0]} broke")
         return original(self)
 
-    monkeypatch.setattr(em, "start", start)
+    monkeypatch.setattr(starts, "start", start)
     monkeypatch.setattr(Executor, "maximize", maximize)
 
 
@@ -164,3 +165,51 @@ def test_callbacks_are_told_which_start_runs():
     result = optimize(data, model, starts=3, max_iter=2, tol=None, callback=seen.append)
     assert [(s.start, s.n_iter) for s in seen] == [(k, i) for k in range(3) for i in range(3)]
     assert [s.log_likelihood for s in seen] == [v for r in result.starts for v in r["history"]]
+
+
+def mirrored(n=40):
+    """Rows on both sides of zero: with two components every maximum has a mirror image."""
+    x = np.random.default_rng(4).normal(3.0, 1.0, n)
+    return np.concatenate([x, -x])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), *GRIDS[:3]])
+def test_starts_at_the_same_maximum_tie_and_the_first_is_the_best(shape):
+    """Their likelihoods differ by rounding, which is another on every grid."""
+    options = {"starts": 6, "max_iter": 60, "tol": None, "init": "kmeans++", "seed": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = run_on_threads(*shape, lambda g: fit(mirrored(), Mixture(Gaussian(), 2), g, **options))
+    alone = [fit(mirrored(), Mixture(Gaussian(), 2), serial_grid(), seed=3 + k, init="kmeans++") for k in range(6)]
+    first = {result.model.components[0].mean > 0 for result in alone}
+    assert first == {True, False}, "starts must find mirror images"
+    for result in results:
+        ends = [r["history"][-1] for r in result.starts]
+        assert max(ends) - min(ends) < 1e-10 * max(map(abs, ends)) and result.best_start == 0
+
+
+def record(start: int, end: float, status: str = "converged") -> dict:
+    return {"start": start, "history": [end], "status": status}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_best_start_does_not_depend_on_the_order_nor_on_rounding(seed):
+    rng = np.random.default_rng(seed)
+    ends = rng.choice([-1000.0, -1000.0, -990.0, -985.0], 8)
+    ended = [record(k, v * (1.0 + 1e-13 * rng.normal()), rng.choice(["converged", "max_iter", "failed", "decreased"]))
+             for k, v in enumerate(ends.tolist())]  # fmt: skip
+    sound = [of for of in ended if of["status"] in ("converged", "max_iter")] or [
+        of for of in ended if of["status"] == "decreased"]  # fmt: skip
+    expected = next((of for of in sound if of["history"][0] > max(o["history"][0] for o in sound) - 1.0), None)
+    assert best_of(ended, 10.0) is expected
+    best = None
+    for of in rng.permutation(np.array(ended, dtype=object)):
+        best = of if is_better(of, best, 10.0) else best
+    assert best is expected
+
+
+def test_a_difference_counts_from_rounding_on():
+    a, b, n = record(0, -1000.0), record(1, -1000.0 + 2e-7), 10.0
+    assert is_better(b, a, n) and not is_better(a, b, n)
+    assert not is_better(record(1, -1000.0 + 5e-8), a, n) and is_better(a, record(1, -1000.0 + 5e-8), n)
+    assert not is_better(b, a, 1e5), "rows count where they are more than nats"
