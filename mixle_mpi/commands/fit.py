@@ -236,7 +236,7 @@ def check_fit(fit: dict, model, world) -> tuple[int, int] | None:
 
     Raises ModelError for a setting that these ranks or this model cannot have.
     """
-    from mixle_mpi.execution.em import check_options, shape_of
+    from mixle_mpi.execution.asked import check_options, shape_of
     from mixle_mpi.execution.shard import check_cut
 
     check_options(model, fit["max_iter"], tolerance(fit), fit["starts"], fit["impossible"], "replicated")
