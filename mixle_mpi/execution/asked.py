@@ -37,7 +37,7 @@ class Asked:
     callback: Callback | None
     checkpoint: tuple[Any, float, bool, Any]
     options: dict[str, Any]
-    begun: float = field(default_factory=time.monotonic)
+    begun: float = field(default_factory=time.perf_counter)
 
     def shape(self, ranks: int) -> tuple[int, int] | None:
         """D and M on so many ranks, None to plan them. Raises ModelError."""
@@ -45,7 +45,7 @@ class Asked:
 
     def watch(self) -> Checkpoints | None:
         """A new watch, for one rank: time that has passed since the fit was asked for counts."""
-        return watch_of(*self.checkpoint, spent=time.monotonic() - self.begun)
+        return watch_of(*self.checkpoint, spent=time.perf_counter() - self.begun)
 
     def refuse(self, backend: str, *, workers: bool = False, local: bool = False) -> None:
         """Raise ModelError for options that a backend has no use for."""

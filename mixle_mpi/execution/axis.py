@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,18 @@ class Axis(ABC):
     def meet(self) -> None:
         """As `barrier`, for long waits: a rank that waits leaves its core to others."""
         self.barrier()
+
+    def arrive(self, seconds: float | None, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """Whether all ranks call this within so many seconds, None for any time; see `grid.all_arrive`."""
+        self.barrier()
+        return True
+
+    def arranged(self, devices: tuple[tuple[int, ...], ...]) -> tuple[Axis, Axis, Axis] | None:
+        """World, data and model group of a grid of some ranks, D rows of M; None on a rank that is not among them.
+
+        Raises TypeError where ranks cannot leave some of them idle.
+        """
+        raise TypeError(f"ranks of a {type(self).__name__} cannot leave some of them idle")
 
     def node(self) -> Axis:
         """The ranks of the group that are processes of this one's host, to be freed by `free`."""

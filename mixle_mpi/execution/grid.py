@@ -190,6 +190,9 @@ class MpiAxis(Axis):
     def meet(self):
         all_arrive(None, self._comm)
 
+    def arrive(self, seconds, meanwhile=lambda: None):
+        return all_arrive(seconds, self._comm, meanwhile)
+
     def node(self) -> MpiAxis:
         return MpiAxis(self._comm.Split_type(_mpi().COMM_TYPE_SHARED, key=self.rank), self._limit)
 
@@ -320,10 +323,11 @@ def measured_resources(comm=None):
     return calibrate.measured_resources(world, calibrate.calibrated(world), world_comm() if comm is None else comm)
 
 
-def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> MpiGrid | None:
+def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> Grid | None:
     """The grid of some ranks of a group: D rows of M ranks; None on a rank that is not among them. Collective."""
     if not isinstance(world, MpiAxis):
-        raise TypeError("only MPI ranks can leave some of them idle")
+        groups = world.arranged(devices)
+        return None if groups is None else Grid(*groups)
     order, shape = [rank for row in devices for rank in row], (len(devices), len(devices[0]))
     if order == list(range(world.size)):
         return MpiGrid(world._comm, *shape)

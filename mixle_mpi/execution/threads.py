@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from mixle_mpi.execution.axis import Axis, checked
+from mixle_mpi.execution.exchanged import ExchangedAxis
 from mixle_mpi.execution.grid import Grid, check_shape
 
 PATIENCE = 120.0  # seconds that a thread waits for the others before the group is broken
@@ -23,7 +21,7 @@ class _Meeting:
         barrier_of.append(self.barrier)
 
 
-class ThreadAxis(Axis):
+class ThreadAxis(ExchangedAxis):
     """A group of threads."""
 
     def __init__(self, rank: int, meeting: _Meeting):
@@ -31,54 +29,12 @@ class ThreadAxis(Axis):
         self.rank, self.size = rank, len(meeting.values)
         self._meeting = meeting
 
-    def allgather(self, value):
-        self._count_object()
-        return self._exchange(value)
-
-    def _exchange(self, value) -> list:
+    def _exchange(self, value):
         self._meeting.values[self.rank] = value
         self._meeting.barrier.wait()
         values = list(self._meeting.values)
         self._meeting.barrier.wait()
         return values
-
-    def allreduce(self, array, how="sum"):
-        self._count(checked(array).nbytes)
-        parts = self._exchange(array.copy())
-        for part in parts:
-            checked(part, array.shape)
-        array[...] = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how].reduce(parts)
-
-    def allgather_array(self, array):
-        self._count(checked(array).nbytes)
-        parts = self._exchange(array.copy())
-        return np.stack([checked(part, array.shape) for part in parts])
-
-    def reduce_scatter(self, array, counts):
-        self._count(checked(array, (sum(counts),)).nbytes)
-        start = sum(counts[: self.rank])
-        return np.add.reduce([part[start : start + counts[self.rank]] for part in self._exchange(array)])
-
-    def allgather_parts(self, array, counts):
-        self._count(checked(array, (counts[self.rank],)).nbytes, any(counts))
-        return np.concatenate(self._exchange(array.copy()))
-
-    def bcast(self, array, root=0):
-        self._count(checked(array).nbytes)
-        array[...] = checked(self._exchange(array.copy())[root], array.shape)
-
-    def alltoall(self, parts):
-        self._count(sum(checked(p).nbytes for p in parts))
-        everyone = self._exchange([p.copy() for p in parts])
-        return [theirs[self.rank] for theirs in everyone]
-
-    def exchange(self, array, counts, expected, whole):
-        self._count(checked(array, (sum(counts),)).nbytes, True)
-        everyone = self._exchange((array.copy(), counts))
-        return np.concatenate([np.split(theirs, np.cumsum(sizes)[:-1])[self.rank] for theirs, sizes in everyone])
-
-    def barrier(self):
-        self._exchange(None)
 
 
 def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) -> list:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mixle_mpi.contract.errors import ModelError, nearest
+from mixle_mpi.contract.errors import ModelError
 
 if TYPE_CHECKING:
     from mixle_mpi.execution.asked import Asked
@@ -22,5 +22,5 @@ BACKENDS = ("local", "mpi", "mp", "spark")
 def backend_of(name: str) -> Callable[[Asked], Result]:
     """The function that fits on the backend of a name. Raises ModelError for one that there is not."""
     if name not in BACKENDS:
-        raise ModelError(f"backend = {name!r}: choose one of {', '.join(BACKENDS)}; {nearest(name, BACKENDS)}")
+        raise ModelError(f"backend = {name!r}: choose one of {', '.join(BACKENDS)}")
     return importlib.import_module(f"{__name__}.{name}").fit
