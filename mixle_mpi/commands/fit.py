@@ -276,7 +276,7 @@ def check_fit(fit: dict, model, world) -> tuple[int, int] | None:
     if "workers" in fit and fit["backend"] != "mp":
         raise ModelError(f'workers = {fit["workers"]} is how many processes backend "mp" starts; backend is '
                          f'"{fit["backend"]}"')  # fmt: skip
-    shape = shape_of(fit["grid"], None, world.size, fit["tune"])
+    shape = None if fit["backend"] == "spark" else shape_of(fit["grid"], None, world.size, fit["tune"])
     if "cut" in fit:
         check_cut(model, fit["cut"])
     return shape
@@ -294,6 +294,8 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
 
     asked, data = settings["fit"], settings["data"]
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
+    if asked["backend"] == "spark":
+        return fit_on_spark(asked, data, path, model, callback, watch, clock, told)
     if asked["backend"] == "mpi" and world.size == 1:
         world = mpi_world()
     return fit_on_ranks(
@@ -302,6 +304,18 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
         starts=asked["starts"], init=asked["init"], seed=asked["seed"], impossible=asked["impossible"],
         callback=callback, watch=watch, clock=clock, told=told,
     )  # fmt: skip
+
+
+def fit_on_spark(fit: dict, data: dict, path, model, callback, watch, clock, told):
+    """The `Result` of the fit on partitions of Spark."""
+    from mixle_mpi.execution.asked import Asked
+    from mixle_mpi.execution.backends.spark import fit_on_partitions
+
+    options = {name: fit[name] for name in ("tune", "max_iter", "starts", "init", "seed", "impossible")}
+    options |= {"cut": fit.get("cut"), "tol": tolerance(fit), "weights": data.get("weight"),
+                "sequence": data.get("sequence")}  # fmt: skip
+    asked = Asked(path, model, None, fit["grid"], None, False, callback, (None, 0.0, False, None), options)
+    return fit_on_partitions(asked, watch, clock, told)
 
 
 def warn(result, fit: dict) -> None:

@@ -138,17 +138,18 @@ def fit(
 def fit_loaded(
     loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, *, cut: str | None = None, bounds=None, max_iter=100,
     tol=1e-6, starts=1, init="auto", seed=0, impossible="error", callback: Callback | None = None,
-    watch: Watch | None = None, reduce_statistics: bool = True,
+    watch: Watch | None = None, reduce_statistics: bool = True, executor: Executor | None = None,
 ) -> Result:  # fmt: skip
     """`optimize` on a grid whose ranks have their rows. Collective.
 
+    `executor` is one that is made already, for rows that are elsewhere.
     `bounds` are the borders of the units of the model shards, by default even ones; `reduce_statistics=False` is the
     tests' negative control.
     """
     watch = watch or Watch()
     check_rows(loaded)
     clock.watch(grid)
-    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds)
+    executor = executor or Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds)
     warm(executor)
     clock.lap("compile")
     settings = run_settings(seed, init, starts, tol, max_iter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,12 +16,15 @@ from mixle_mpi.contract.tile import Source, Tile
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.owners import Owners, shared_slices
 from mixle_mpi.execution.partials import reduce_partials
+from mixle_mpi.execution.searching import advance
 from mixle_mpi.execution.shard import PathCuts, compile_tree, layout_of
 from mixle_mpi.execution.ties import Ties
 from mixle_mpi.execution.tiles import TILES_A_MESSAGE, tile_borders, tile_widths
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.models.topic_bank import TopicBank
+
+Labels = dict[str, dict[int, np.ndarray]]
 
 
 @dataclass
@@ -197,10 +200,10 @@ class Executor:
         found.log_likelihood += float(np.sum(score * weights[0] if used.all() else score[used] * weights[0, used]))
         return weights
 
-    def accumulate_labels(self, labels: dict[str, dict[int, np.ndarray]]) -> None:
+    def accumulate_labels(self, labels: Labels | Callable[[Executor], Labels]) -> None:
         """Statistics of hard starting labels: of rows under "", of the steps of a sequence under its name, for each
-        bank's id (n,) int32 unit numbers, -1 for none."""
-        self.labels = labels
+        bank's id (n,) int32 unit numbers, -1 for none; or of those that a function finds for an executor."""
+        self.labels = labels(self) if callable(labels) else labels
         self._begin()
         found = Pass()
         for batch in self.batches():
@@ -252,22 +255,21 @@ class Executor:
             if not wanted[0]:
                 break
             passes += 1
-            self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
-            self.counts.passes += 1
-            for batch in self.batches():
-                self._count(batch)
-                scores = self._drive([self.bank.score(tile) for tile in batch], Pass())
-                weights = [self._weigh(tile, score[0], Pass()) for tile, score in zip(batch, scores)]
-                self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], Pass())
-            for _, search in searching:
-                self.grid.data.allreduce(search.sums)
-            self._ties.add_rows({bank.path: search.sums for bank, search in searching})
-            for bank, search in searching:
-                if search.wanted:
-                    search.advance(stats[bank.path])
+            self.search_pass(searching)
+            advance(searching, stats, self._ties, self.grid.data)
         for bank, _ in searching:
             bank.end_search()
         return passes
+
+    def search_pass(self, searching: list) -> None:
+        """Add the local rows to the sums of searches, banks with what they search."""
+        self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
+        self.counts.passes += 1
+        for batch in self.batches():
+            self._count(batch)
+            scores = self._drive([self.bank.score(tile) for tile in batch], Pass())
+            weights = [self._weigh(tile, score[0], Pass()) for tile, score in zip(batch, scores)]
+            self._drive([self.bank.accumulate(tile, w) for tile, w in zip(batch, weights)], Pass())
 
     # -- the M-step --------------------------------------------------------------------------------
 
