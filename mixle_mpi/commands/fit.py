@@ -156,6 +156,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     from mixle_mpi.report.output import Output
 
     limit = time_limit(settings["fit"])
+    several = world.size > 1 or settings["fit"]["backend"] == "spark"
     quiet = settings["output"]["quiet"]
     output = Output(Path(settings["output"]["dir"]))
     done, output.place = on_first(world, lambda: open_output(output, settings, options.overwrite))
@@ -174,7 +175,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     if first:
         warn_crowded(found)
         if not quiet:
-            lines = [*removed, *start_lines(found), *begun_lines(settings, (1, 1) if world.size == 1 else shape)]
+            lines = [*removed, *start_lines(found), *begun_lines(settings, shape if several else (1, 1))]
             say("\n".join([*lines, *checkpoint_lines(settings, limit)]))
 
     def callback(iteration):
@@ -188,7 +189,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
 
     def told(choice):
         chosen.append(choice)
-        for line in choice_lines(choice) if first and not quiet and world.size > 1 else ():
+        for line in choice_lines(choice) if first and not quiet and several else ():
             say(line)
 
     try:

@@ -25,7 +25,7 @@ from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.exchanged import ExchangedAxis
 from mixle_mpi.execution.executor import Counts, Executor, Labels, Pass
 from mixle_mpi.execution.grid import Grid, serial_grid
-from mixle_mpi.execution.load import checked_weights, mass_of, read
+from mixle_mpi.execution.load import Loaded, checked_weights, mass_of, read
 from mixle_mpi.execution.searching import advance
 from mixle_mpi.execution.warm import ROWS
 from mixle_mpi.kernels.compiling import working_time
@@ -89,6 +89,13 @@ def combined(a: Outcome, b: Outcome, borders: tuple[int, int]) -> Outcome:
     for ufunc, part in zip((np.add, np.minimum, np.maximum), parts_of(borders)):
         ufunc(a.found[part], b.found[part], out=found[part])
     return Outcome(found=found, rank=min(a.rank, b.rank))
+
+
+def gathered(outcomes: list[Outcome]) -> Outcome:
+    """What tasks came to that find anything but buffers: a list of it, in rank order."""
+    error = next((outcome for outcome in outcomes if outcome.error is not None), None)
+    asked = {rank: value for outcome in outcomes for rank, value in outcome.asked.items()}
+    return error or Outcome(asked, [outcome.found for outcome in outcomes])
 
 
 def parts_of(borders: tuple[int, int]) -> tuple[slice, slice, slice]:
@@ -156,6 +163,15 @@ def read_partition(axis: ReplayedAxis, data, reading: Reading) -> tuple[Shard, A
     effective = mass_of(rows.n, observed_rows(found.bindings, rows), weights)
     told = [(str(w.message), w.category) for w in warned] if axis.rank == 0 else []
     return Shard(rows, weights), About(found.model, found.total, effective, part_of(rows, 0, min(rows.n, ROWS)), told)
+
+
+def loaded_of(abouts: list[About]) -> Loaded:
+    """What is known of all partitions together; its rows are a few of the first that has any."""
+    for text, category in abouts[0].warned:
+        warnings.warn(text, category, stacklevel=2)
+    head = next((about.head for about in abouts if about.head.n), abouts[0].head)
+    effective = float(np.sum([about.effective for about in abouts]))
+    return Loaded(abouts[0].model, head, abouts[0].total, effective, None)
 
 
 def part_of(rows: EncodedRows, start: int, stop: int) -> EncodedRows:
@@ -265,6 +281,8 @@ class PartitionedExecutor(Executor):
     def e_step(self) -> Pass:
         """See `Executor.e_step`. Seconds are those of the slowest partition, and what comes on top is `data_axis`."""
         began = working_time()
+        self.prepare()  # the M-step asks banks in which form they were
+        self._begin()
         found = self._take(self._run(Task(self.theta, self.packed), self._borders_of_buffer))
         self.counts.passes += 1
         found.seconds["data_axis"] = max(working_time() - began - sum(found.seconds.values()), 0.0)
@@ -272,6 +290,7 @@ class PartitionedExecutor(Executor):
 
     def accumulate_labels(self, labels) -> None:
         """See `Executor.accumulate_labels`; `labels` is a function that can be pickled."""
+        self._begin()
         self._take(self._run(Task(self.theta, self.packed, labels), self._borders_of_buffer))
 
     def _take(self, buffer: np.ndarray) -> Pass:

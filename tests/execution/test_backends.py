@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from backend_cases import CASES, assert_agree
 
 from mixle_mpi import optimize

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import shutil
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -31,7 +30,6 @@ from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.library_threads import THREADS
 from mixle_mpi.execution.load import Loaded, deal, default_borders, parse_grid, read
 from mixle_mpi.execution.partitions import (
-    About,
     Outcome,
     PartitionedExecutor,
     Reading,
@@ -41,6 +39,8 @@ from mixle_mpi.execution.partitions import (
     check_model,
     combined,
     do,
+    gathered,
+    loaded_of,
     outcome_of,
     part_of,
     read_partition,
@@ -221,10 +221,7 @@ class Rows:
             def run(answers: list[bytes]) -> Outcome:
                 with _broadcast(self.sc, answers) as known:
                     task = partial(_read_about, size=size, answers=known, reading=reading)
-                    found = tables.mapPartitionsWithIndex(task).collect()
-                asked = {rank: value for outcome in found for rank, value in outcome.asked.items()}
-                errors = [outcome for outcome in found if outcome.error is not None]
-                return errors[0] if errors else Outcome(asked, [outcome.found for outcome in found])
+                    return gathered(tables.mapPartitionsWithIndex(task).collect())
 
             abouts, answers = answered(size, run)
             # by value: a partition that is lost is read again, whenever that is
@@ -232,21 +229,13 @@ class Rows:
         self._shards = self._keep(tables.mapPartitionsWithIndex(task))
         self._shards.count()
         tables.unpersist()
-        return self._loaded(abouts)
+        return loaded_of(abouts)
 
     def _keep(self, rdd):
         from pyspark import StorageLevel
 
         self._kept.append(rdd.persist(StorageLevel.MEMORY_AND_DISK))
         return rdd
-
-    @staticmethod
-    def _loaded(abouts: list[About]) -> Loaded:
-        for text, category in abouts[0].warned:
-            warnings.warn(text, category, stacklevel=6)
-        head = next((about.head for about in abouts if about.head.n), abouts[0].head)
-        effective = float(np.sum([about.effective for about in abouts]))
-        return Loaded(abouts[0].model, head, abouts[0].total, effective, None)
 
     def runner(self, model: Node) -> Callable[[Task, tuple[int, int]], np.ndarray]:
         """What has all partitions do a task, and returns the reduced buffer."""
