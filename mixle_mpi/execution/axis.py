@@ -58,6 +58,10 @@ class Axis(ABC):
     def allgather(self, value: Any) -> list:
         """The objects of all ranks, in rank order. Pickles: for set-up, not for the loop."""
 
+    def troubles(self, error: Exception | None) -> list:
+        """The errors of all ranks, None of those that have none, in rank order."""
+        return self.allgather(error)
+
     @abstractmethod
     def allreduce(self, array: np.ndarray, how: str = "sum") -> None:
         """Replace the array by the sum, minimum or maximum over ranks, in place."""

@@ -57,6 +57,10 @@ class ReplayedAxis(ExchangedAxis):
             raise Asking(value)
         return ForkingPickler.loads(self._answers[self._calls - 1])
 
+    def troubles(self, error):
+        """Those of the others are taken for none: the driver hears of any, and raises that of the lowest rank."""
+        return [error if rank == self.rank else None for rank in range(self.size)]
+
 
 @dataclass
 class Outcome:

@@ -104,8 +104,7 @@ def test_partitions_of_rows_agree_with_one_process(session, sc):
 
 def test_uneven_and_empty_partitions_of_sequences(session, sc):
     data, model, options = CASES["chains"]()
-    uneven = sc.parallelize(range(5), 5).flatMap(lambda k: data[{0: 0, 1: 0, 2: 5, 3: 5, 4: 5}[k] : (0, 5, 5, 5, 6)[k]])
-    assert uneven.glom().map(len).collect() == [0, 5, 0, 0, 1]
+    uneven = sc.parallelize(range(3), 3).flatMap(lambda k: data[(0, 0, 5)[k] : (0, 5, 6)[k]])  # 0, 5 and 1 rows
     assert_agree(optimize(uneven, model, backend="spark", **options), expected("chains"))
     frame = session.createDataFrame([([1.0, 5.0, 5.5],), ([],), ([0.0, 0.5, 4.0, 6.0],)], "x array<double>").coalesce(1)
     model = Record(x=HiddenMarkov(Gaussian(), 2))
