@@ -67,7 +67,8 @@ def optimize(
     Parameters
     ----------
     data : a path, a list of paths, a pattern or a directory (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, .jsonl.gz),
-        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table
+        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table; with backend "spark" also
+        a DataFrame or RDD
     estimator : Node
         Parameters that are given are where EM starts; when all are, EM starts there exactly. A
         `ModelParallelEstimator` asks for its number of model shards: of all ranks, or of threads of this process.
@@ -90,7 +91,7 @@ def optimize(
         sequence follow each other, and columns that the model reads beside sequences are constant in each
     impossible : "error" refuses rows of probability zero under every component, "skip" leaves them out
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
-    callback : called after each pass on every rank, with an `Iteration`
+    callback : called after each pass with an `Iteration`: on every rank, with "mp" and "spark" in this process
     checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
     resume : go on from the checkpoint, where there is one, to the result of the undisturbed fit
@@ -105,6 +106,8 @@ def optimize(
     ValueError
         For data, options or models that cannot be used; the message names the row, column or option.
         The same on all ranks.
+    WorkerLost
+        With backend "mp", when a process dies; the message has its rank and the signal.
 
     Source
     ------
