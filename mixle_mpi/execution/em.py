@@ -67,8 +67,8 @@ def optimize(
     Parameters
     ----------
     data : a path, a list of paths, a pattern or a directory (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, .jsonl.gz),
-        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table; with backend "spark" also
-        a DataFrame or RDD
+        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table; with backend "spark"
+        also a DataFrame or RDD
     estimator : Node
         Parameters that are given are where EM starts; when all are, EM starts there exactly. A
         `ModelParallelEstimator` asks for its number of model shards: of all ranks, or of threads of this process.
