@@ -26,9 +26,9 @@ def dry_run(options: argparse.Namespace, settings: dict, model, world) -> int:
     """Read and check the data, plan for the ranks that options say, and print; the exit code. Collective."""
     from mixle_mpi.contract.work import CALL_SECONDS
     from mixle_mpi.data.table import on_first
+    from mixle_mpi.execution.asked import check_options
     from mixle_mpi.execution.choose import asked as asked_for
     from mixle_mpi.execution.choose import observed
-    from mixle_mpi.execution.em import check_options
     from mixle_mpi.execution.load import parse_grid, read
     from mixle_mpi.execution.shard import check_cut
     from mixle_mpi.planning.balance import plan_grid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import warnings
@@ -10,10 +11,10 @@ from pathlib import Path
 
 from mixle_mpi.commands import dry_run
 from mixle_mpi.commands import settings as run_file
-from mixle_mpi.commands.ending import DONE, NUMERICAL, run, say
+from mixle_mpi.commands.ending import DONE, NUMERICAL, UNFORESEEN, run, say
 from mixle_mpi.commands.parser import Parser
 from mixle_mpi.commands.plan import add_machine_options, machine_of
-from mixle_mpi.commands.watching import Signals, checkpoint_lines, code_of, finished, time_limit
+from mixle_mpi.commands.watching import SIGNALS, Signals, checkpoint_lines, code_of, finished, time_limit
 from mixle_mpi.contract.errors import ModelError, NumericalError
 
 NAME = "mixle_mpi.fit"
@@ -55,11 +56,12 @@ def parser(speaks: bool) -> Parser:
     p.add_argument("--demo", action="store_true", help="the packaged example, with no file at all")
     flags = {
         "--data": "data.path", "--weight": "data.weight", "--sequence": "data.sequence", "--out": "output.dir",
-        "--grid": "fit.grid", "--cut": "fit.cut", "--tune": "fit.tune", "--max-iter": "fit.max_iter",
-        "--tol": "fit.tol", "--init": "fit.init", "--seed": "fit.seed", "--starts": "fit.starts",
-        "--impossible": "fit.impossible", "--require-convergence": "fit.require_convergence",
-        "--max-time": "fit.max_time", "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every",
-        "--every": "output.every", "--quiet": "output.quiet",
+        "--backend": "fit.backend", "--workers": "fit.workers", "--grid": "fit.grid", "--cut": "fit.cut",
+        "--tune": "fit.tune", "--max-iter": "fit.max_iter", "--tol": "fit.tol", "--init": "fit.init",
+        "--seed": "fit.seed", "--starts": "fit.starts", "--impossible": "fit.impossible",
+        "--require-convergence": "fit.require_convergence", "--max-time": "fit.max_time",
+        "--resume": "output.resume", "--checkpoint-every": "output.checkpoint_every", "--every": "output.every",
+        "--quiet": "output.quiet",
     }  # fmt: skip
     for flag, key in flags.items():
         setting = run_file.BY_KEY[key]
@@ -89,7 +91,32 @@ def read_settings(options: argparse.Namespace) -> dict[str, dict]:
 
 def work(options: argparse.Namespace, world, threads: int) -> int:
     """Fit, print and save; the exit code. Collective."""
+    if world.size == 1 and not (options.print_config or options.dry_run):
+        settings = read_settings(options)
+        if settings["fit"]["backend"] == "mp":
+            return on_processes(options, settings["fit"], threads)
     with Signals(NAME) as signals:
+        return work_watched(options, world, threads, signals)
+
+
+def on_processes(options: argparse.Namespace, fit: dict, threads: int) -> int:
+    """The work on processes that are started for it; the exit code. Signals to this process go to rank 0."""
+    from mixle_mpi.execution.backends.mp import count_of
+    from mixle_mpi.execution.processes import WorkerLost, run_on_processes
+
+    count = count_of(fit.get("workers"), fit["grid"], None)
+    try:
+        return run_on_processes(count, work_there, (options, threads), relayed=SIGNALS)
+    except WorkerLost as error:
+        say(f"{NAME}: error: {error}", sys.stderr)
+        return UNFORESEEN
+
+
+def work_there(world, job: tuple[argparse.Namespace, int], tell) -> int:
+    """`work` on one of the processes."""
+    options, threads = job
+    with Signals(NAME) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return work_watched(options, world, threads, signals)
 
 
@@ -130,6 +157,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     from mixle_mpi.report.output import Output
 
     limit = time_limit(settings["fit"])
+    several = world.size > 1 or settings["fit"]["backend"] == "spark"
     quiet = settings["output"]["quiet"]
     output = Output(Path(settings["output"]["dir"]))
     done, output.place = on_first(world, lambda: open_output(output, settings, options.overwrite))
@@ -148,7 +176,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
     if first:
         warn_crowded(found)
         if not quiet:
-            lines = [*removed, *start_lines(found), *begun_lines(settings, (1, 1) if world.size == 1 else shape)]
+            lines = [*removed, *start_lines(found), *begun_lines(settings, shape if several else (1, 1))]
             say("\n".join([*lines, *checkpoint_lines(settings, limit)]))
 
     def callback(iteration):
@@ -162,7 +190,7 @@ def work_watched(options: argparse.Namespace, world, threads: int, signals: Sign
 
     def told(choice):
         chosen.append(choice)
-        for line in choice_lines(choice) if first and not quiet and world.size > 1 else ():
+        for line in choice_lines(choice) if first and not quiet and several else ():
             say(line)
 
     try:
@@ -237,13 +265,20 @@ def check_fit(fit: dict, model, world) -> tuple[int, int] | None:
 
     Raises ModelError for a setting that these ranks or this model cannot have.
     """
-    from mixle_mpi.execution.em import check_options, shape_of
+    from mixle_mpi.execution.asked import check_options, shape_of
+    from mixle_mpi.execution.grid import MpiAxis
     from mixle_mpi.execution.shard import check_cut
 
     check_options(model, fit["max_iter"], tolerance(fit), fit["starts"], fit["impossible"], "replicated")
-    if fit["backend"] == "local" and world.size > 1:
-        raise ModelError(f'backend = "local" is one process, but there are {world.size} ranks')
-    shape = shape_of(fit["grid"], None, world.size, fit["tune"])
+    if fit["backend"] in ("local", "spark") and world.size > 1:
+        raise ModelError(f'backend = "{fit["backend"]}" is one process, but there are {world.size} ranks')
+    if fit["backend"] == "mp" and isinstance(world, MpiAxis):
+        raise ModelError(f'backend = "mp" starts processes of its own, and is not for the {world.size} ranks of a '
+                         "launcher")  # fmt: skip
+    if "workers" in fit and fit["backend"] != "mp":
+        raise ModelError(f'workers = {fit["workers"]} is how many processes backend "mp" starts; backend is '
+                         f'"{fit["backend"]}"')  # fmt: skip
+    shape = None if fit["backend"] == "spark" else shape_of(fit["grid"], None, world.size, fit["tune"])
     if "cut" in fit:
         check_cut(model, fit["cut"])
     return shape
@@ -273,6 +308,8 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
 
     asked, data = settings["fit"], settings["data"]
     path = [Path(p) for p in data["path"]] if isinstance(data["path"], list) else data["path"]
+    if asked["backend"] == "spark":
+        return fit_on_spark(asked, data, path, model, callback, watch, clock, told)
     if asked["backend"] == "mpi" and world.size == 1:
         world = mpi_world()
     return fit_on_ranks(
@@ -282,6 +319,18 @@ def fit_on_all(world, settings: dict, model, shape, callback, watch, clock, told
         pipelined=None if asked["pipelined"] == "auto" else asked["pipelined"],
         callback=callback, watch=watch, clock=clock, told=told, resources=resources,
     )  # fmt: skip
+
+
+def fit_on_spark(fit: dict, data: dict, path, model, callback, watch, clock, told):
+    """The `Result` of the fit on partitions of Spark."""
+    from mixle_mpi.execution.asked import Asked
+    from mixle_mpi.execution.backends.spark import fit_on_partitions
+
+    options = {name: fit[name] for name in ("tune", "max_iter", "starts", "init", "seed", "impossible")}
+    options |= {"cut": fit.get("cut"), "tol": tolerance(fit), "weights": data.get("weight"),
+                "sequence": data.get("sequence")}  # fmt: skip
+    asked = Asked(path, model, None, fit["grid"], None, False, callback, (None, 0.0, False, None), options)
+    return fit_on_partitions(asked, watch, clock, told)
 
 
 def warn(result, fit: dict) -> None:

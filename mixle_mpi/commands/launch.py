@@ -5,15 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
+from mixle_mpi.execution.library_threads import THREADS as THREADS
+from mixle_mpi.execution.library_threads import default_threads as default_threads
+
 # Open MPI and PRRTE, MPICH and its kin (Intel, Cray), MVAPICH, any launcher that speaks PMIx
 RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -53,17 +47,6 @@ def _slurm(environment, launched: bool) -> Launch | None:
     if rank is None or size is None or size < 2 or (launched and not in_step):
         return None
     return Launch(rank, size)
-
-
-def default_threads(environment=os.environ) -> int:
-    """Set the thread variables that are unset or empty to 1, and return the threads of this process.
-
-    To be called before numpy is imported: the BLAS reads them once.
-    """
-    for name in THREADS:
-        environment[name] = environment.get(name) or "1"
-    numbers = [_number(name, environment) for name in THREADS]
-    return max([n for n in numbers if n is not None], default=1)
 
 
 def _first(names: tuple[str, ...], environment) -> int | None:

@@ -246,5 +246,5 @@ def together(world, work):
         result, error = work(), None
     except Exception as problem:  # only to carry it to the other ranks; `settle` raises it
         result, error = None, with_origin(problem, world)
-    settle(world.allgather(error))
+    settle(world.troubles(error))
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,10 @@ class Axis(ABC):
     def allgather(self, value: Any) -> list:
         """The objects of all ranks, in rank order. Pickles: for set-up, not for the loop."""
 
+    def troubles(self, error: Exception | None) -> list:
+        """The errors of all ranks, None of those that have none, in rank order."""
+        return self.allgather(error)
+
     @abstractmethod
     def allreduce(self, array: np.ndarray, how: str = "sum") -> None:
         """Replace the array by the sum, minimum or maximum over ranks, in place."""
@@ -135,10 +139,17 @@ class Axis(ABC):
         """As `barrier`, for long waits: a rank that waits leaves its core to others."""
         self.barrier()
 
-    def arrives(self, seconds: float) -> bool:
-        """Whether all ranks call this within so many seconds; the answer may differ between ranks."""
+    def arrive(self, seconds: float | None, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """Whether all ranks call this within so many seconds, None for any time; see `grid.all_arrive`."""
         self.barrier()
         return True
+
+    def arranged(self, devices: tuple[tuple[int, ...], ...]) -> tuple[Axis, Axis, Axis] | None:
+        """World, data and model group of a grid of some ranks, D rows of M; None on a rank that is not among them.
+
+        Raises TypeError where ranks cannot leave some of them idle.
+        """
+        raise TypeError(f"ranks of a {type(self).__name__} cannot leave some of them idle")
 
     def node(self) -> Axis:
         """The ranks of the group that are processes of this one's host, to be freed by `free`."""

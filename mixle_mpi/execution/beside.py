@@ -177,7 +177,7 @@ def on_groups(
     except Abandoned:
         pass
     except (ModelError, DataError, NumericalError, OSError) as problem:
-        if grid is None or not grid.world.arrives(MEETING):
+        if grid is None or not grid.world.arrive(MEETING):
             raise
         leaders.tell(FAILED)
         error = with_origin(problem, world)

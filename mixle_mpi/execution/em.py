@@ -8,27 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
+from mixle_mpi.contract.errors import DataError, NumericalError
 from mixle_mpi.contract.family import Family
 from mixle_mpi.contract.node import Node
 from mixle_mpi.data.table import on_first
+from mixle_mpi.execution.asked import Asked, check_options
 from mixle_mpi.execution.axis import Alone, Axis
+from mixle_mpi.execution.backends import backend_of
 from mixle_mpi.execution.beside import joined, on_groups, with_others
 from mixle_mpi.execution.choose import Choice, choose, chosen_cut, free_of, given_resources, resources_of
 from mixle_mpi.execution.clock import Clock
 from mixle_mpi.execution.executor import Counts, Executor
 from mixle_mpi.execution.fingerprint import fingerprint
 from mixle_mpi.execution.fitted import fitted, state_of
-from mixle_mpi.execution.grid import Grid, check_shape, mpi_world
-from mixle_mpi.execution.load import Loaded, deal_to, load, parse_grid, read
+from mixle_mpi.execution.grid import Grid
+from mixle_mpi.execution.load import Loaded, deal_to, load, read
 from mixle_mpi.execution.loop import Callback, Watch
 from mixle_mpi.execution.memory_limit import KERNEL_BYTES, resident_bytes
 from mixle_mpi.execution.part import on_grid
 from mixle_mpi.execution.result import Result
 from mixle_mpi.execution.shard import compile_tree, layout_of
 from mixle_mpi.execution.starts import Part, of_start, run_settings, run_starts
-from mixle_mpi.execution.stopping import EVERY, Checkpoints, seconds_of
-from mixle_mpi.execution.threads import run_on_threads
+from mixle_mpi.execution.stopping import EVERY, Checkpoints
 from mixle_mpi.execution.ties import count_free
 from mixle_mpi.execution.tune import tune as fastest_of
 from mixle_mpi.execution.warm import warm
@@ -38,14 +39,13 @@ from mixle_mpi.models.sequence import Steps
 from mixle_mpi.planning.model_parallel import ModelParallelEstimator
 from mixle_mpi.planning.resources import Resources
 
-BACKENDS = ("local", "mpi")
-
 
 def optimize(
     data,
     estimator: Node | ModelParallelEstimator,
     *,
     backend: str = "local",
+    workers: int | None = None,
     grid="auto",
     cut: str | None = None,
     tune: bool = False,
@@ -71,11 +71,14 @@ def optimize(
     Parameters
     ----------
     data : a path, a list of paths, a pattern or a directory (.csv, .csv.gz, .npy, .npz, .parquet, .jsonl, .jsonl.gz),
-        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table
+        an array, a list of rows (tuples or dicts), a dict of columns, a pandas or Arrow table; with backend "spark"
+        also a DataFrame or RDD
     estimator : Node
         Parameters that are given are where EM starts; when all are, EM starts there exactly. A
         `ModelParallelEstimator` asks for its number of model shards: of all ranks, or of threads of this process.
-    backend : "local" for this process, "mpi" for all ranks
+    backend : "local" for this process, "mpi" for all ranks, "mp" for processes that are started on this machine,
+        "spark" for the partitions of a Spark DataFrame or RDD, or of other data
+    workers : how many processes "mp" starts; by default what `grid` asks for, else the CPUs of this process
     grid : "DxM" or (D, M): D data shards of M model shards each; or "auto", the fastest that the planner finds, which
         may leave ranks idle
     cut : path of the nodes whose units are dealt over the model shards, as in "component_*/factor_0"; with "/**" at its
@@ -95,8 +98,8 @@ def optimize(
     rows : "replicated" when data in memory are the same on every rank, "local" when each brings its own
     pipelined : where the model is cut, score the next tile of rows while one waits for the other model shards; by
         default where the plan says so. The result has the same bits either way
-    callback : called after each pass on every rank, with an `Iteration`; where starts run on several grids side by
-        side, with those of the rank's own grid
+    callback : called after each pass with an `Iteration`: on every rank, with "mp" and "spark" in this process; where
+        starts run on several grids side by side, with those of the rank's own grid
     checkpoint : directory of `state.npz`; None writes none. A file STOP in it ends the fit after the iteration
     checkpoint_every : minutes between checkpoints; 0 is after each iteration
     resume : go on from the checkpoint, where there is one, to the result of the undisturbed fit
@@ -113,81 +116,24 @@ def optimize(
     ValueError
         For data, options or models that cannot be used; the message names the row, column or option.
         The same on all ranks.
+    WorkerLost
+        With backend "mp", when a process dies; the message has its rank and the signal.
 
     Source
     ------
     Dempster, Laird, Rubin (1977), J. R. Statist. Soc. B 39, 1-38.
     """
-    asked = estimator.num_workers if isinstance(estimator, ModelParallelEstimator) else None
+    model_shards = estimator.num_workers if isinstance(estimator, ModelParallelEstimator) else None
     model = estimator.inner if isinstance(estimator, ModelParallelEstimator) else estimator
     check_options(model, max_iter, tol, starts, impossible, rows)
-    if backend not in BACKENDS:
-        raise ModelError(f"backend = {backend!r}: choose one of {', '.join(BACKENDS)}")
-    world = Alone() if backend == "local" else mpi_world()
-    shape = shape_of(grid, asked, world.size if backend == "mpi" else asked or 1, tune)
-
-    def run(ranks: Axis, ready: Grid | None = None) -> Result:
-        return fit_on_ranks(
-            data, model, ranks, shape=shape, ready=ready, cut=cut, tune=tune, max_iter=max_iter, tol=tol,
-            starts=starts, init=init, seed=seed, weights=weights, sequence=sequence, impossible=impossible,
-            local=rows == "local", pipelined=pipelined, resources=resources,
-            callback=callback if ready is None or ranks.rank == 0 else None,
-            watch=watch_of(checkpoint, checkpoint_every, resume, max_time),
-        )  # fmt: skip
-
-    if backend == "local" and shape is not None and shape[1] > 1:
-        return run_on_threads(*shape, lambda threads: run(threads.world, threads))[0]
-    return run(world)
-
-
-def shape_of(grid, model_shards: int | None, ranks: int, tune: bool = False) -> tuple[int, int] | None:
-    """D and M of the option `grid` on so many ranks, None to leave them to the planner. Raises ModelError.
-
-    `model_shards` is the M that a `ModelParallelEstimator` asks for.
-    """
-    shape = parse_grid(grid)
-    if model_shards is not None:
-        if ranks % model_shards:
-            raise ModelError(f"num_workers = {model_shards} model shards do not divide {ranks} ranks evenly")
-        wanted = ranks // model_shards, model_shards
-        if shape is not None and shape != wanted:
-            raise ModelError(f"grid = {grid!r}, but num_workers = {model_shards} asks for {wanted[0]} x {wanted[1]}")
-        shape = wanted
-    if shape is not None:
-        check_shape(*shape, ranks)
-        if tune:
-            raise ModelError(f"tune chooses among grids, but the grid is given as {shape[0]} x {shape[1]}")
-    return shape
-
-
-def check_options(estimator, max_iter, tol, starts, impossible, rows) -> None:
-    """Raise ModelError for an option that cannot be used."""
-    if not isinstance(estimator, Node):
-        raise ModelError(f"estimator: {estimator!r} is not a model")
-    if isinstance(max_iter, bool) or not isinstance(max_iter, (int, np.integer)) or max_iter < 0:
-        raise ModelError(f"max_iter = {max_iter!r} is not a number >= 0")
-    if tol is not None and not (isinstance(tol, (int, float)) and tol >= 0):
-        raise ModelError(f"tol = {tol!r} is not a number >= 0, nor None")
-    if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
-        raise ModelError(f"starts = {starts!r} is not a number >= 1")
-    if impossible not in ("error", "skip"):
-        raise ModelError(f'impossible = {impossible!r}: choose "error" or "skip"')
-    if rows not in ("replicated", "local"):
-        raise ModelError(f'rows = {rows!r}: choose "replicated" or "local"')
-
-
-def watch_of(checkpoint, every, resume, max_time) -> Checkpoints | None:
-    """The watch that `optimize` was asked for. Raises ModelError."""
-    if checkpoint is None:
-        if resume or max_time is not None:
-            raise ModelError("resume and max_time need checkpoint, the directory of the checkpoints")
-        return None
-    if isinstance(every, bool) or not (isinstance(every, (int, float)) and every >= 0):
-        raise ModelError(f"checkpoint_every = {every!r} is not a number of minutes >= 0")
-    seconds = None if max_time is None else seconds_of(max_time)
-    if max_time is not None and seconds is None:
-        raise ModelError(f"max_time = {max_time!r} is neither minutes nor HH:MM:SS")
-    return Checkpoints(checkpoint, every=every, resume=resume, seconds=seconds)
+    asked = Asked(
+        data, model, model_shards, grid, workers, rows == "local", callback,
+        (checkpoint, checkpoint_every, resume, max_time),
+        {"cut": cut, "tune": tune, "max_iter": max_iter, "tol": tol, "starts": starts, "init": init, "seed": seed,
+         "weights": weights, "sequence": sequence, "impossible": impossible, "pipelined": pipelined,
+         "resources": resources},
+    )  # fmt: skip
+    return backend_of(backend)(asked)
 
 
 def fit(
@@ -208,6 +154,7 @@ def fit_loaded(
 ) -> Result:  # fmt: skip
     """`optimize` on a grid whose ranks have their rows. Collective; other options are `fit_part`'s.
 
+    `executor` is one that is made already, for rows that are elsewhere.
     `bounds` are the borders of the units of the model shards, by default even ones; `reduce_statistics=False` is the
     tests' negative control.
     """
@@ -220,12 +167,13 @@ def fit_loaded(
 def fit_part(
     loaded: Loaded, estimator: Node, grid: Grid, clock: Clock, numbers: Sequence[int], *, starts: int,
     tol: float | None, max_iter=100, cut: str | None = None, bounds=None, init="auto", seed=0, pipelined=True,
-    **options,
+    executor: Executor | None = None, **options,
 ) -> Part:  # fmt: skip
     """Some of so many `starts`, on a grid whose ranks have their rows. Collective; other options are `run_starts`'s."""
     check_rows(loaded)
     clock.watch(grid)
-    executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds, pipelined)
+    if executor is None:
+        executor = Executor(loaded.model, loaded.rows, grid, cut, loaded.weights, bounds, pipelined)
     if not executor.given():  # starting values come from the rows
         check_components(loaded)
     warm(executor)

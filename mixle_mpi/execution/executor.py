@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,12 +18,15 @@ from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.grid import Grid
 from mixle_mpi.execution.owners import Owners, shared_slices
 from mixle_mpi.execution.pipeline import Job, Pipeline, Steps, Times
+from mixle_mpi.execution.searching import advance
 from mixle_mpi.execution.shard import compile_tree, cuts_of, layout_of
 from mixle_mpi.execution.ties import Ties
 from mixle_mpi.execution.tiles import TILES_IN_FLIGHT, tile_borders, tile_widths
 from mixle_mpi.kernels.compiling import working_time
 from mixle_mpi.kernels.elementary import IMPOSSIBLE
 from mixle_mpi.models.topic_bank import TopicBank
+
+Labels = dict[str, dict[int, np.ndarray]]
 
 
 @dataclass
@@ -220,10 +223,10 @@ class Executor:
         found.log_likelihood += float(np.sum(score * weights[0] if used.all() else score[used] * weights[0, used]))
         return weights
 
-    def accumulate_labels(self, labels: dict[str, dict[int, np.ndarray]]) -> None:
+    def accumulate_labels(self, labels: Labels | Callable[[Executor], Labels]) -> None:
         """Statistics of hard starting labels: of rows under "", of the steps of a sequence under its name, for each
-        bank's id (n,) int32 unit numbers, -1 for none."""
-        self.labels = labels
+        bank's id (n,) int32 unit numbers, -1 for none; or of those that a function finds for an executor."""
+        self.labels = labels(self) if callable(labels) else labels
         self._begin()
         for tile in self.tiles():
             self.drive(self.bank.accumulate(tile, self.row_weights(tile)))
@@ -250,17 +253,16 @@ class Executor:
             if not wanted[0]:
                 break
             passes += 1
-            self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
-            self._pass(Pass())
-            for _, search in searching:
-                self.grid.data.allreduce(search.sums)
-            self._ties.add_rows({bank.path: search.sums for bank, search in searching})
-            for bank, search in searching:
-                if search.wanted:
-                    search.advance(stats[bank.path])
+            self.search_pass(searching)
+            advance(searching, stats, self._ties, self.grid.data)
         for bank, _ in searching:
             bank.end_search()
         return passes
+
+    def search_pass(self, searching: list) -> None:
+        """Add the local rows to the sums of searches, banks with what they search."""
+        self.bank.begin(self.layout.stat_views(self.layout.empty_stats()))
+        self._pass(Pass())
 
     # -- the M-step --------------------------------------------------------------------------------
 

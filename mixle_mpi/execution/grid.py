@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from mixle_mpi.contract.errors import ModelError
 from mixle_mpi.execution.axis import Alone, Axis, Pending, Traffic, checked
-from mixle_mpi.planning.machine import parse_bytes
+from mixle_mpi.execution.messages import cut_out, in_parts, message_limit, rounds
 
-MESSAGE_LIMIT = 1 << 30  # bytes in one collective call, unless MIXLE_MPI_MESSAGE_LIMIT says so; more goes in parts
 POST = 71  # the tag of numbers that ranks post to each other
 
 
@@ -68,12 +67,6 @@ def check_shape(shards: int, model_shards: int, ranks: int) -> None:
         )
 
 
-def message_limit() -> int:
-    """Bytes in one collective call at most. Raises ModelError when the environment says it in no such number."""
-    given = os.environ.get("MIXLE_MPI_MESSAGE_LIMIT")
-    return MESSAGE_LIMIT if not given else parse_bytes(given, "MIXLE_MPI_MESSAGE_LIMIT")
-
-
 class MpiPending(Pending):
     """A message in parts, of which some may be under way; its buffer is the result."""
 
@@ -99,12 +92,6 @@ class MpiAxis(Axis):
         self._made: dict[tuple[tuple[int, ...], int], MpiAxis] = {}
         self._posts: list[tuple[np.ndarray, Any]] = []
 
-    def _parts(self, array: np.ndarray):
-        flat = array.reshape(-1)
-        step = max(1, self._limit // max(array.itemsize, 1))
-        for at in range(0, flat.size, step):
-            yield flat[at : at + step]
-
     def allgather(self, value: Any) -> list:
         self._count_object()
         return self._comm.allgather(value)
@@ -112,7 +99,7 @@ class MpiAxis(Axis):
     def allreduce(self, array, how="sum"):
         MPI = _mpi()
         op = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}[how]
-        for part in self._parts(checked(array)):
+        for part in in_parts(checked(array), self._limit):
             self._count(part.nbytes)
             self._comm.Allreduce(MPI.IN_PLACE, part, op=op)
 
@@ -134,8 +121,8 @@ class MpiAxis(Axis):
     def reduce_scatter(self, array, counts):
         checked(array, (sum(counts),))
         own = np.empty(counts[self.rank], array.dtype)
-        for at, step, sizes in self._rounds(counts, array.itemsize):
-            send = array if step is None else _cut(array, counts, at, step)
+        for at, step, sizes in rounds(counts, array.itemsize, self._limit):
+            send = array if step is None else cut_out(array, counts, at, step)
             self._count(send.nbytes)
             self._comm.Reduce_scatter(send, own[at : at + sizes[self.rank]], sizes, op=_mpi().SUM)
         return own
@@ -143,7 +130,7 @@ class MpiAxis(Axis):
     def allgather_parts(self, array, counts):
         checked(array, (counts[self.rank],))
         whole = np.empty(sum(counts), array.dtype)
-        for at, step, sizes in self._rounds(counts, array.itemsize):
+        for at, step, sizes in rounds(counts, array.itemsize, self._limit):
             own = array[at : at + sizes[self.rank]]
             self._count(own.nbytes, any(sizes))
             if step is None:
@@ -156,18 +143,8 @@ class MpiAxis(Axis):
                 whole[start + at : start + at + len(part)] = part
         return whole
 
-    def _rounds(self, counts: list[int], itemsize: int) -> Iterator[tuple[int, int | None, list[int]]]:
-        """First value of each rank's part, values at most, and each rank's number of them, of rounds within the
-        message limit; None for a single round."""
-        if sum(counts) * itemsize <= self._limit:
-            yield 0, None, list(counts)
-            return
-        step = max(1, self._limit // (itemsize * self.size))
-        for at in range(0, max(counts), step):
-            yield at, step, [min(max(n - at, 0), step) for n in counts]
-
     def bcast(self, array, root=0):
-        for part in self._parts(checked(array)):
+        for part in in_parts(checked(array), self._limit):
             self._count(part.nbytes)
             self._comm.Bcast(part, root=root)
 
@@ -203,7 +180,7 @@ class MpiAxis(Axis):
 
     def start_allreduce(self, array):
         requests = []
-        for part in self._parts(checked(array)):
+        for part in in_parts(checked(array), self._limit):
             self._count(part.nbytes)
             requests.append(self._comm.Iallreduce(_mpi().IN_PLACE, part, op=_mpi().SUM))
         return MpiPending(array, requests)
@@ -244,8 +221,8 @@ class MpiAxis(Axis):
     def meet(self):
         all_arrive(None, self._comm)
 
-    def arrives(self, seconds):
-        return all_arrive(seconds, self._comm)
+    def arrive(self, seconds, meanwhile=lambda: None):
+        return all_arrive(seconds, self._comm, meanwhile)
 
     def post(self, number: int, ranks: Sequence[int]) -> None:
         """Send a number to some ranks, which need not wait for it: see `posted`. Not collective."""
@@ -275,12 +252,6 @@ class MpiAxis(Axis):
             part.free()
         self._made.clear()
         self._comm.Free()
-
-
-def _cut(array: np.ndarray, counts: list[int], at: int, step: int) -> np.ndarray:
-    """Values `at` to `at + step` of each rank's part of a flat array, one after another."""
-    starts = np.cumsum(counts) - counts
-    return np.concatenate([array[s + min(at, n) : s + min(at + step, n)] for s, n in zip(starts, counts)])
 
 
 class MpiGrid(Grid):
@@ -400,15 +371,18 @@ def measured_resources(comm=None):
     return calibrate.measured_resources(world, calibrate.calibrated(world), world_comm() if comm is None else comm)
 
 
-def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> MpiGrid | None:
+def part_grid(world: Axis, devices: tuple[tuple[int, ...], ...]) -> Grid | None:
     """The grid of some ranks of a group: D rows of M ranks; None on a rank that is not among them. Collective."""
-    return part_grids(world, [devices])
+    if isinstance(world, MpiAxis):
+        return part_grids(world, [devices])
+    groups = world.arranged(devices)
+    return None if groups is None else Grid(*groups)
 
 
 def part_grids(world: Axis, groups: Sequence[tuple[tuple[int, ...], ...]]) -> MpiGrid | None:
     """As `part_grid`, of several grids without a common rank the one that this rank is in. Collective."""
     if not isinstance(world, MpiAxis):
-        raise TypeError("only MPI ranks can leave some of them idle, or be on several grids")
+        raise TypeError("only MPI ranks can be on several grids")
     orders = [[rank for row in devices for rank in row] for devices in groups]
     shapes = [(len(devices), len(devices[0])) for devices in groups]
     if orders[0] == list(range(world.size)):

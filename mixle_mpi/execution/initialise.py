@@ -7,6 +7,7 @@ and components only, so the start is the same on every grid.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from mixle_mpi.contract.node import Node
 from mixle_mpi.contract.path import Path, UnitLevel
 from mixle_mpi.contract.random import keyed_uniform
 from mixle_mpi.data.ragged import STEP_BITS, step_numbers
-from mixle_mpi.execution.executor import Executor
+from mixle_mpi.execution.executor import Executor, Labels
 from mixle_mpi.models.chain import HiddenMarkovBank
 from mixle_mpi.models.hidden_markov import HiddenMarkov
 from mixle_mpi.models.mixture import MixtureBank
@@ -56,16 +57,20 @@ def start(executor: Executor, total: int, init: str, seed: int, number: int = 0)
         return
     if init == "auto" and number % 2:
         init = "random"  # k-means++ may lead many seeds to one partition, and it may be a bad one
-    labels = starting_labels(executor, total, init, int(seed) + number)
-    own = {name: {id(b): found[b.path] for b in executor.bank.walk() if level_of(b) == name and b.path in found}
-           for name, found in labels.items()}  # fmt: skip
     executor.theta[:] = 0.0
     executor.prepare_start()
-    executor.accumulate_labels(own)
+    executor.accumulate_labels(partial(own_labels, total=total, init=init, seed=int(seed) + number))
     executor.reduce_stats()
     executor.start_from_stats()
     executor.given()
     executor.publish()
+
+
+def own_labels(executor: Executor, total: int, init: str, seed: int) -> Labels:
+    """`starting_labels` by the id of a bank. Collective."""
+    labels = starting_labels(executor, total, init, seed)
+    return {name: {id(b): found[b.path] for b in executor.bank.walk() if level_of(b) == name and b.path in found}
+            for name, found in labels.items()}  # fmt: skip
 
 
 def has_units(node: Node) -> bool:

@@ -9,7 +9,7 @@ from mixle_mpi.contract.errors import DataError, ModelError, NumericalError
 from mixle_mpi.data.table import with_origin
 from mixle_mpi.execution.axis import Axis
 from mixle_mpi.execution.choose import Choice
-from mixle_mpi.execution.grid import Grid, all_arrive, part_grid, serial_grid
+from mixle_mpi.execution.grid import Grid, part_grid, serial_grid
 
 MEETING = 2.5  # seconds that a rank with a refusal waits for the others to have it too
 T = TypeVar("T")
@@ -41,11 +41,11 @@ def on_grid(
         if grid is not None:
             result = work(grid)
     except (ModelError, DataError, NumericalError, OSError) as problem:
-        if not all_arrive(MEETING):
+        if not world.arrive(MEETING):
             raise
         error = with_origin(problem, world)
     else:
-        all_arrive(None, meanwhile=meanwhile if grid is None else lambda: None)
+        world.arrive(None, meanwhile if grid is None else lambda: None)
     agreed = next((e for e in world.allgather(error) if e is not None), None)
     if agreed is not None:
         raise agreed

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mixle_mpi.execution.axis import Axis, Pending, Traffic, checked
+from mixle_mpi.execution.axis import Pending, Traffic, checked
+from mixle_mpi.execution.exchanged import ExchangedAxis
 from mixle_mpi.execution.grid import Grid, check_shape
 
 PATIENCE = 120.0  # seconds that a thread waits for the others before the group is broken
@@ -80,7 +81,7 @@ class _Meeting:
             return self.parts.setdefault((ranks, copy), _Meeting(ranks, self.place))
 
 
-class ThreadAxis(Axis):
+class ThreadAxis(ExchangedAxis):
     """A group of threads."""
 
     overlaps = True
@@ -91,11 +92,7 @@ class ThreadAxis(Axis):
         self._meeting, self._calls = meeting, 0
         self._made: dict[tuple[tuple[int, ...], int], ThreadAxis] = {}
 
-    def allgather(self, value):
-        self._count_object()
-        return self._exchange(value)
-
-    def _exchange(self, value) -> list:
+    def _exchange(self, value):
         return self._wait(self._start(value, list))
 
     def _start(self, value, make: Callable[[list], Any]) -> _Reading:
@@ -140,41 +137,6 @@ class ThreadAxis(Axis):
             meeting = self._meeting.part(ranks, copy)
             self._made[ranks, copy] = ThreadAxis(ranks.index(self.rank), meeting, self.traffic)
         return self._made[ranks, copy]
-
-    def allreduce(self, array, how="sum"):
-        self._count(checked(array).nbytes)
-        parts = self._exchange(array.copy())
-        for part in parts:
-            checked(part, array.shape)
-        array[...] = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how].reduce(parts)
-
-    def allgather_array(self, array):
-        return self._wait(self.start_allgather(array))
-
-    def reduce_scatter(self, array, counts):
-        self._count(checked(array, (sum(counts),)).nbytes)
-        start = sum(counts[: self.rank])
-        return np.add.reduce([part[start : start + counts[self.rank]] for part in self._exchange(array)])
-
-    def allgather_parts(self, array, counts):
-        self._count(checked(array, (counts[self.rank],)).nbytes, any(counts))
-        return np.concatenate(self._exchange(array.copy()))
-
-    def bcast(self, array, root=0):
-        self._count(checked(array).nbytes)
-        array[...] = checked(self._exchange(array.copy())[root], array.shape)
-
-    def alltoall(self, parts):
-        self._count(sum(checked(p).nbytes for p in parts))
-        everyone = self._exchange([p.copy() for p in parts])
-        return [theirs[self.rank] for theirs in everyone]
-
-    def exchange(self, array, counts, expected, whole):
-        return self._wait(self.start_exchange(array, counts, expected, whole))
-
-    def barrier(self):
-        self._exchange(None)
-
 
 def run_on_threads(shards: int, model_shards: int, work: Callable[[Grid], Any]) -> list:
     """What `work(grid)` returns on each rank of a shards x model_shards grid of threads, in rank order.

@@ -78,26 +78,30 @@ class Resources:
 
     @classmethod
     def from_spark(cls, sc) -> Resources:
-        """The task slots of a SparkContext: `defaultParallelism` of them, and the memory of its executors.
+        """The task slots of a SparkContext: those of each executor that has registered, and its share of the memory.
 
-        Reads the context's configuration only: `spark.executor.memory` and `spark.executor.cores`, or
-        `spark.driver.memory` where Spark runs in one process (`local[...]`).
+        Slots are an executor's cores by `spark.task.cpus`, the node its host. Where no executor is known, as of a
+        cluster that has started none, there are `defaultParallelism` slots, `spark.executor.cores` on an executor. The
+        memory of an executor is `spark.executor.memory`, or `spark.driver.memory` where Spark runs in one process
+        (`local[...]`), None where that is not set.
         """
         from mixle_mpi.planning.machine import parse_bytes
 
-        slots = int(sc.defaultParallelism)
-        conf = sc.getConf()
-        local = str(sc.master).startswith("local")
+        conf, local = sc.getConf(), str(sc.master).startswith("local") and "cluster" not in str(sc.master)
+        slots, cpus = int(sc.defaultParallelism), int(conf.get("spark.task.cpus", "1"))
         cores = slots if local else int(conf.get("spark.executor.cores", "1"))
+        executors = [(host, n // cpus) for host, n in executors_of(sc, local)]
+        if not executors:
+            executors = [(f"executor{k}", min(cores, slots - at)) for k, at in enumerate(range(0, slots, cores))]
         name = "spark.driver.memory" if local else "spark.executor.memory"
         text = conf.get(name, None)
         memory = None
         if text is not None:  # Java's units: "4g" is 4 GiB, a bare number is bytes
             java = text.strip().lower().removesuffix("b")
             unit = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}.get(java[-1:], "")
-            memory = parse_bytes(java[:-1] + unit if unit else java, name) // cores
-        return cls(tuple(DeviceSpec(f"slot{i}", memory_bytes=memory, node=f"executor{i // cores}")
-                         for i in range(slots)))  # fmt: skip
+            memory = parse_bytes(java[:-1] + unit if unit else java, name)
+        places = [(host, memory and memory // n) for host, n in executors for _ in range(n)]
+        return cls(tuple(DeviceSpec(f"slot{i}", memory_bytes=own, node=host) for i, (host, own) in enumerate(places)))
 
     @classmethod
     def from_file(cls, path, ranks: int | None = None, ranks_per_node: int | None = None) -> Resources:
@@ -163,6 +167,18 @@ class Resources:
         if shards * model_shards > 1:
             raise ModelError(f"grid {shards} x {model_shards}: these devices are not MPI ranks; use Resources.from_mpi")
         return serial_grid()
+
+
+def executors_of(sc, local: bool) -> list[tuple[str, int]]:
+    """Host and cores of each executor of a SparkContext, in order of their numbers; the driver where that is all."""
+    context = vars(sc).get("_jsc")
+    if context is None:
+        return []
+    known = context.sc().statusStore().executorList(True)
+    found = [known.apply(i) for i in range(known.size())]
+    own = [e for e in found if local or e.id() != "driver"]
+    own.sort(key=lambda e: (len(e.id()), e.id()))
+    return [(e.hostPort().rpartition(":")[0], e.totalCores()) for e in own if e.totalCores()]
 
 
 def node_numbers(devices: Sequence[DeviceSpec]) -> list[int]:

@@ -24,7 +24,8 @@ MOST_SHARES = 8  # of a grid, whose rows are printed one by one
 def start_lines(found: dict[str, Any]) -> list[str]:
     """The environment in one line: ranks, nodes, affinity and threads."""
     library = found["versions"]["mpi"]
-    where = "1 process without MPI" if library is None else f"{plural(found['ranks'], 'rank')}, {library}"
+    alone = "1 process" if found["ranks"] == 1 else f"{found['ranks']} processes"
+    where = f"{alone} without MPI" if library is None else f"{plural(found['ranks'], 'rank')}, {library}"
     return [
         f"mixle_mpi {__version__}: {where}; {plural(len(found['hosts']), 'node')}; "
         f"ranks per node {spread(found['hosts'].values())}, affinity {spread(found['affinity'])} of "

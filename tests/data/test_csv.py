@@ -35,6 +35,9 @@ class World:
     def __init__(self, rank, size, slots, barrier):
         self.rank, self.size, self.slots, self.barrier = rank, size, slots, barrier
 
+    def troubles(self, error):
+        return self.allgather(error)
+
     def allgather(self, item):
         self.slots[self.rank] = pickle.dumps(item)
         self.barrier.wait(5)
@@ -400,6 +403,9 @@ class LoneWorld:
     def __init__(self, rank):
         self.rank, self.calls = rank, 0
 
+    def troubles(self, error):
+        return self.allgather(error)
+
     def allgather(self, item):
         assert not isinstance(item, Exception), item
         self.calls += 1
@@ -489,6 +495,9 @@ from mixle_mpi.data import csv
 
 class World:
     rank, size = 0, 1
+    def troubles(self, error):
+        return self.allgather(error)
+
     def allgather(self, item):
         return [item]
 

@@ -20,6 +20,9 @@ class World:
     def __init__(self, rank, size, slots, barrier):
         self.rank, self.size, self.slots, self.barrier = rank, size, slots, barrier
 
+    def troubles(self, error):
+        return self.allgather(error)
+
     def allgather(self, item):
         self.slots[self.rank] = item
         self.barrier.wait(5)

@@ -25,10 +25,11 @@ from mixle_mpi import (
 )
 from mixle_mpi.commands.ending import exit_code
 from mixle_mpi.contract.errors import MemoryLimitError
+from mixle_mpi.execution.asked import shape_of
 from mixle_mpi.execution.axis import Alone
 from mixle_mpi.execution.choose import Choice, alternatives, choose, observed
 from mixle_mpi.execution.clock import Clock
-from mixle_mpi.execution.em import fit, fit_loaded, fit_on_ranks, shape_of
+from mixle_mpi.execution.em import fit, fit_loaded, fit_on_ranks
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import deal, load, read
 from mixle_mpi.execution.stopping import Checkpoints

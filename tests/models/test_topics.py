@@ -340,7 +340,7 @@ def test_a_fit_goes_on_with_the_mixes_that_it_had(tmp_path):
     optimize(make(), first, max_iter=5, tol=None, checkpoint=tmp_path, checkpoint_every=0)
 
     def go_on(grid):
-        from mixle_mpi.execution.em import watch_of
+        from mixle_mpi.execution.asked import watch_of
 
         watch = watch_of(tmp_path, 0, True, None)
         return fit(make(), model, grid, max_iter=12, tol=None, cut="component_*/words" if grid.shape[1] > 1 else None,

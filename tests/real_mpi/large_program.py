@@ -13,7 +13,8 @@ from mpi4py import MPI
 
 from mixle_mpi import Categorical, HiddenMarkov, Mixture
 from mixle_mpi.execution.em import fit
-from mixle_mpi.execution.grid import message_limit, mpi_grid, mpi_world, serial_grid
+from mixle_mpi.execution.grid import mpi_grid, mpi_world, serial_grid
+from mixle_mpi.execution.messages import message_limit
 
 VALUES = 1_000_003  # float64, 8 MB
 LEVELS, K, ROWS = 20_000, 40, 3000
