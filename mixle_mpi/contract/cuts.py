@@ -133,6 +133,10 @@ class Cuts:
     def __init__(self, shards: int = 1, shard: int = 0):
         self.groups = Groups(shards, shard)
 
+    def colours(self) -> dict[tuple[int, ...], int]:
+        """Of every group of several shards, on all shards alike, a number that none with a common shard has as well."""
+        return {self.groups.ranks[EVERYONE]: 0}
+
     def held(self, path: Path, holders: Holders, members: np.ndarray, total: int, units: int) -> Held:
         """Of a node of so many `units` at a path: what this shard holds of `members` (m,) of `total` ones."""
         m, own = len(members), holders.numbers.copy()

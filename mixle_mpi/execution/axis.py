@@ -126,9 +126,12 @@ class Axis(ABC):
         """The first of some messages, of this group or of parts of it, that has arrived; waits until one has."""
         return next(k for k, message in enumerate(pending) if message.arrived)
 
-    def part(self, ranks: tuple[int, ...], copy: int) -> Axis:
+    def part(self, ranks: tuple[int, ...], copy: int, colour: int = 0) -> Axis:
         """The group of some ranks of this one, as one of several `copy`s whose messages do not meet; made once, and
-        freed with this one. Collective over those ranks: they ask for the groups that they share in the same order."""
+        freed with this one. Collective over those ranks: they ask for the groups that they share in the same order.
+
+        Of groups with a common rank no two have the same `colour`.
+        """
         raise TypeError(f"{type(self).__name__} has no parts")
 
     @abstractmethod
@@ -201,7 +204,7 @@ class Alone(Axis):
     def exchange(self, array, counts, expected, whole):
         return checked(array, (counts[0],)).copy()
 
-    def part(self, ranks, copy):
+    def part(self, ranks, copy, colour=0):
         return self
 
     def barrier(self):

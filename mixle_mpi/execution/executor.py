@@ -120,9 +120,9 @@ class Executor:
         on all of them. Collective over the model axis."""
         if self.cut is None:
             return {}
-        ranks = self.cuts.groups.ranks
+        ranks, colours = self.cuts.groups.ranks, self.cuts.colours()
         numbers = sorted(range(len(ranks)), key=lambda number: ranks[number])
-        return {number: self.grid.model.part(ranks[number], copy) for number in numbers}
+        return {number: self.grid.model.part(ranks[number], copy, colours[ranks[number]]) for number in numbers}
 
     # -- the pass ----------------------------------------------------------------------------------
 

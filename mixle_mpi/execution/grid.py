@@ -207,7 +207,7 @@ class MpiAxis(Axis):
             message.requests.remove(request)
         return super().wait_any(pending)
 
-    def part(self, ranks, copy):
+    def part(self, ranks, copy, colour=0):
         if (ranks, copy) not in self._made:
             group = self._comm.Get_group().Incl(ranks)
             comm = self._comm.Create_group(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -57,6 +58,15 @@ class NestedCuts(RangedCuts):
         self.first = nodes[0].path
         self.nodes = {node.path: node for node in nodes}
         self.depths = {len(path.split("/")) if path else 0 for path in self.nodes}
+
+    def colours(self):
+        found = super().colours()
+        groups = {self.ranks_of(a, b) for node in self.nodes.values()
+                  for a, b in (*pairwise(node.borders), (node.first, node.stop))}  # fmt: skip
+        for ranks in sorted(group for group in groups if len(group) > 1 and group not in found):
+            taken = {colour for other, colour in found.items() if not set(ranks).isdisjoint(other)}
+            found[ranks] = next(colour for colour in count() if colour not in taken)
+        return found
 
     def held(self, path, holders, members, total, units):
         found = super().held(path, holders, members, total, units)

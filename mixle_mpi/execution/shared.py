@@ -20,8 +20,9 @@ from mixle_mpi.execution.exchanged import REDUCE
 
 LINE = 64  # bytes of a cache line: the counters of two ranks are in two of them
 SLOT = 1 << 18  # bytes; a few of them are in the cache of a core
-ALL, WORLD, DATA, MODEL = range(4)  # channels: all processes, and those of the grid in use, by axis
-CHANNELS = 4
+# channels: all processes, those of the grid in use by axis, and then parts of the model axis by their colours
+ALL, WORLD, DATA, MODEL, PARTS = range(5)
+CHANNELS = PARTS + 12  # a rank is in two groups on each level of nested cuts, and in all together
 SPIN = 2e-3  # seconds that a rank yields its core in, again and again, before it sleeps
 SLEEP = 5e-5, 2e-3  # seconds of a first and of a longest sleep
 
@@ -61,6 +62,13 @@ class SharedAxis(Axis):
         self.rank, self.size = members.index(own), len(members)
         self._segment, self._channel, self._members, self._own = segment, channel, np.array(members), own
         self._counters = segment.counters[channel]
+
+    def part(self, ranks, copy, colour=0):
+        if len(ranks) == self.size:
+            return self
+        found = SharedAxis(self._segment, PARTS + colour, self._members[list(ranks)].tolist(), self._own)
+        found.traffic = self.traffic
+        return found
 
     # -- meeting -----------------------------------------------------------------------------------
 

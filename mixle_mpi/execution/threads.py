@@ -132,7 +132,7 @@ class ThreadAxis(ExchangedAxis):
         return self._start((array.copy(), counts), lambda everyone: np.concatenate(
             [np.split(theirs, np.cumsum(sizes)[:-1])[self.rank] for theirs, sizes in everyone]))  # fmt: skip
 
-    def part(self, ranks, copy):
+    def part(self, ranks, copy, colour=0):
         if (ranks, copy) not in self._made:
             meeting = self._meeting.part(ranks, copy)
             self._made[ranks, copy] = ThreadAxis(ranks.index(self.rank), meeting, self.traffic)

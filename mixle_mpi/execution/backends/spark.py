@@ -65,7 +65,7 @@ def fit_on_partitions(
     shards = shards_of(asked)
     check_model(asked.model)
     options = dict(asked.options)
-    for name in ("weights", "sequence", "tune", "cut"):
+    for name in ("weights", "sequence", "tune", "cut", "pipelined", "resources"):
         del options[name]
     with context(asked.data) as sc, Rows(sc) as rows:
         clock.lap("start")
@@ -91,6 +91,8 @@ def shards_of(asked: Asked) -> int | None:
                          "have them")  # fmt: skip
     if asked.options["tune"]:
         raise ModelError('backend "spark" has as many data shards as there are partitions: there is nothing to tune')
+    if asked.options["resources"] is not None:
+        raise ModelError('backend "spark" has the rows in the partitions where Spark puts them: resources shape nothing')
     return None if shape is None else shape_of(shape, None, shape[0])[0]  # type: ignore[index]
 
 
