@@ -92,7 +92,7 @@ def shards_of(asked: Asked) -> int | None:
     if asked.options["tune"]:
         raise ModelError('backend "spark" has as many data shards as there are partitions: there is nothing to tune')
     if asked.options["resources"] is not None:
-        raise ModelError('backend "spark" has the rows in the partitions where Spark puts them: resources shape nothing')
+        raise ModelError('backend "spark" has rows where Spark puts the partitions: resources shape nothing')
     return None if shape is None else shape_of(shape, None, shape[0])[0]  # type: ignore[index]
 
 
