@@ -1,7 +1,7 @@
 """Random trees on random grids, cut as the planner would: the answer of one rank, and counted is planned.
 
-`python tests/execution/test_planned_trees.py N [SEED]` tries N trees, half of them over columns of every kind, and prints
-what fails.
+`python tests/execution/test_planned_trees.py N [SEED]` tries N trees, half of them over columns of every kind, and
+prints what fails.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def problem_of(model, data, shape: tuple[int, int], seed: int) -> str | None:
 def miscounted(bound, plan, n: int, found) -> list[str]:
     """What ranks counted otherwise than planned, in words.
 
-    Plans do not count what nodes of one key and searches send; how often documents of a topic model that is cut go round
-    is the run's own.
+    Plans do not count what nodes of one key and searches send; how often documents of a topic model that is cut go
+    round is the run's own.
     """
     d, m, cut = plan.data_parallel, plan.model_parallel, plan.extra["cut"]
     result, profile, nodes = found[0][1], profile_of(bound), list(bound.walk())
