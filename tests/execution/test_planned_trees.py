@@ -45,7 +45,12 @@ def planned(model, data, shape):
     return bound, plan
 
 
-def problem_of(model, data, shape: tuple[int, int], seed: int) -> str | None:
+def on_threads(plan, work) -> list:
+    """What `work` returns on all ranks of the plan's grid."""
+    return run_on_threads(plan.data_parallel, plan.model_parallel, work)
+
+
+def problem_of(model, data, shape: tuple[int, int], seed: int, on_ranks=on_threads) -> str | None:
     """What does not hold for one tree; None when all does."""
     bound, plan = planned(model, data, shape)
     d, m, cut = plan.data_parallel, plan.model_parallel, plan.extra["cut"]
@@ -53,11 +58,13 @@ def problem_of(model, data, shape: tuple[int, int], seed: int) -> str | None:
     if plan.extra["dealt"]["what"] == "steps":
         return None  # those are dealt by the ranks of a grid that leaves none idle, see test_counted_chains
     options = {"max_iter": ITERATIONS, "tol": None, "seed": seed}
+    found = on_ranks(plan, lambda g: (g.coords, fit(
+        data, model, g, cut=cut, bounds=tuple(plan.extra["bounds"]) if m > 1 else None, **options)))  # fmt: skip
+    if not found:
+        return None  # another rank compares
     serial = fit(data, model, serial_grid(), **options)
     size = max(abs(serial.log_likelihood), n)
     numeric = any(isinstance(node, GaussianProcess) for node in model.walk())
-    found = run_on_threads(d, m, lambda g: (g.coords, fit(
-        data, model, g, cut=cut, bounds=tuple(plan.extra["bounds"]) if m > 1 else None, **options)))  # fmt: skip
     if len({r.model.state.theta.tobytes() for _, r in found}) != 1:
         return f"{where}: ranks have different parameters"
     result = found[0][1]
@@ -108,15 +115,17 @@ def miscounted(bound, plan, n: int, found) -> list[str]:
     return wrong
 
 
-def tried(seed: int, mixed: bool) -> str | None:
-    """One tree on a grid of up to 4 x 4."""
+def tried(seed: int, mixed: bool, on_ranks=on_threads, most: int = 16) -> str | None:
+    """One tree on a grid of up to 4 x 4, and of `most` ranks."""
     rng = np.random.default_rng([seed, 3])
     shape = int(rng.integers(1, 5)), int(rng.integers(1, 5))
+    while shape[0] * shape[1] > most:
+        shape = int(rng.integers(1, 5)), int(rng.integers(1, 5))
     forest = Thicket(seed) if mixed else Forest(seed)
     model = forest.tree()
     n = int(rng.integers(20, 60)) if mixed else int(rng.integers(40, 160))
     data = forest.rows(n) if mixed else model.sample(n, seed=seed)
-    return problem_of(model, data, shape, seed)
+    return problem_of(model, data, shape, seed, on_ranks)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

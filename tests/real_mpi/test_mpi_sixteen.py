@@ -24,8 +24,18 @@ def test_4x4_equals_serial(lines):
     assert len(compared) >= 5 and all(line.startswith("same") for line in compared)
 
 
+def test_16_ranks_are_busy_with_one_row(lines):
+    (line,) = (line for line in lines if "two mixtures of 8" in line)
+    assert line.startswith("same two mixtures of 8, one row, 1x16: 16 of 16 ranks did a sixteenth of the work")
+
+
+def test_random_trees_that_are_cut_as_planned(lines):
+    trees = [line for line in lines if " tree " in line]
+    assert len(trees) == 6 and all(line.startswith("same tree") for line in trees)
+
+
 def test_counted_is_planned(lines):
-    counted = [line for line in lines if "log likelihood" not in line]
+    counted = [line for line in lines if "log likelihood" not in line and " tree " not in line]
     assert all(line.endswith("counted as planned") for line in counted)
     for shape, models in MODELS.items():
         assert sum(f" {shape} cut=" in line for line in counted) == models
