@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_random_trees import FLAT, ITERATIONS, Forest, Thicket
+from test_random_trees import FLAT, ITERATIONS, Forest, Thicket, try_all
 
 from mixle_mpi import GaussianProcess, Resources
 from mixle_mpi.contract.blocks import shard_rows
@@ -137,20 +137,5 @@ def test_trees_that_are_cut_as_planned(seed, mixed):
     assert problem is None, f"{problem}\n{(Thicket(seed) if mixed else Forest(seed)).tree()!r}"
 
 
-def main(number: int, first: int = 0) -> int:
-    failed = 0
-    warnings.simplefilter("ignore")
-    for seed in range(first, first + number):
-        try:
-            problem = tried(seed, seed % 2 == 1)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            failed += 1
-            print(f"seed={seed}: {problem}", flush=True)
-    print(f"{failed} of {number} trees fail")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(try_all("planned tree", lambda seed: tried(seed, seed % 2 == 1), *map(int, sys.argv[1:])))

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -396,42 +397,36 @@ def test_what_holds_for_any_mixed_tree(seed, n, shape):
     assert problem is None, f"{problem}\n{Thicket(seed).tree()!r}"
 
 
-def main_mixed(number: int, first: int = 0) -> int:
-    """Try so many trees over columns of every kind."""
+def try_all(name: str, one: Callable[[int], str | None], number: int, first: int = 0) -> int:
+    """Try so many trees, print what fails; 1 when one does."""
     failed = 0
     warnings.simplefilter("ignore")
     for seed in range(first, first + number):
-        rng = np.random.default_rng([seed, 2])
-        n, shape = int(rng.integers(20, 60)), (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
         try:
-            problem = problem_of_mixed(seed, n, shape)
+            problem = one(seed)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         if problem:
             failed += 1
-            print(f"mixed seed={seed}, n={n}, shape={shape}: {problem}", flush=True)
-    print(f"{failed} of {number} mixed trees fail")
+            print(f"{name} {seed}: {problem}", flush=True)
+    print(f"{failed} of {number} fail: {name}")
     return int(failed > 0)
 
 
-def main(number: int, first: int = 0) -> int:
-    failed = 0
-    warnings.simplefilter("ignore")
-    for seed in range(first, first + number):
-        rng = np.random.default_rng([seed, 1])
-        n, given = int(rng.integers(40, 160)), bool(rng.random() < 0.5)
-        shape = [(2, 1), (1, 2), (3, 1), (2, 2), (1, 3), (1, 5)][rng.integers(6)]
-        try:
-            problem = problem_of(seed, n, shape, given)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            failed += 1
-            print(f"seed={seed}, n={n}, shape={shape}, given={given}: {problem}", flush=True)
-    print(f"{failed} of {number} trees fail")
-    return int(failed > 0)
+def one_mixed(seed: int) -> str | None:
+    """One tree over columns of every kind."""
+    rng = np.random.default_rng([seed, 2])
+    n, shape = int(rng.integers(20, 60)), (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
+    return problem_of_mixed(seed, n, shape)
+
+
+def one(seed: int) -> str | None:
+    """One tree over a table."""
+    rng = np.random.default_rng([seed, 1])
+    n, given = int(rng.integers(40, 160)), bool(rng.random() < 0.5)
+    return problem_of(seed, n, [(2, 1), (1, 2), (3, 1), (2, 2), (1, 3), (1, 5)][rng.integers(6)], given)
 
 
 if __name__ == "__main__":
     numbers = list(map(int, sys.argv[1:]))
-    sys.exit(main(*numbers) | main_mixed(*numbers))
+    sys.exit(try_all("tree", one, *numbers) | try_all("mixed tree", one_mixed, *numbers))
