@@ -289,9 +289,9 @@ def _dealt(task, cut, numbers, speeds, room, strict) -> Candidate | None:
 def _rows_by_speed(task, cut, speeds, room, bounds) -> list[int] | None:
     d, _ = speeds.shape
     flops, m_steps, held, spaces, scratch = _shard_costs(task, cut, d, busiest_rows(task.rows, d), bounds)
-    tile, again = tile_rows(scratch.max()), float(scratch.max()) * (len(bounds) > 2)
-    none, of_m_step = task.calls(0, 0, again)
-    of_row = (task.calls(tile, 1, again)[0] - none) / tile
+    tile = tile_rows(scratch.max())
+    none, of_m_step = task.calls(0, 0)
+    of_row = (task.calls(tile, 1)[0] - none) / tile
     slowness = task.rate / speeds
     row_bytes = task.model.row_bytes()
     most = np.full(d, math.inf)

@@ -243,7 +243,9 @@ class Thicket(Forest):
         """A model of one column, in a mixture now and then, optional where cells are missing."""
         kind = self.held[name]
         made = self.one(kind)
-        if self.rng.random() < 0.35:
+        # few curves for each of many processes leave no noise: their covariances are all but singular, and multiply
+        # roundings as flat vectors do, see FLOOR
+        if self.rng.random() < 0.35 and kind != "curve":
             made = self.pick(lambda: Mixture(made, 2), lambda: Mixture([made, self.one(kind), self.one(kind)]))()
         return Optional(made, estimate_missing=bool(self.rng.random() < 0.5)) if name in self.missing else made
 

@@ -147,7 +147,7 @@ def test_the_command_shows_groups(tmp_path, capsys):
     fields = "".join(f'x{j} = {{ type = "gaussian" }}\n' for j in range(8))
     run.write_text(f'[model]\ntype = "mixture"\ncomponents = 2\n[model.component]\ntype = "record"\n'
                    f"[model.component.fields]\n{fields}")  # fmt: skip
-    words = [str(run), "--ranks", "5", "--rows", "12", "--no-nested"]
+    words = [str(run), "--ranks", "5", "--rows", "12"]
     assert main([*words, "--starts", "8"]) == 0
     assert "8 starts side by side: starts 0-" in capsys.readouterr().out
     assert main([*words, "--starts", "8", "--json"]) == 0
