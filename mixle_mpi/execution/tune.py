@@ -72,7 +72,7 @@ def tune(
 
 def measured(grid: Grid, loaded: Loaded, choice: Choice, init: str, seed: int, impossible: str) -> float:
     """Seconds of an iteration, on this rank. Collective over the grid."""
-    executor = Executor(loaded.model, loaded.rows, grid, choice.cut, loaded.weights, choice.bounds)
+    executor = Executor(loaded.model, loaded.rows, grid, choice.cut, loaded.weights, choice.bounds, choice.pipelined)
     warm(executor)
     start(executor, loaded.total, init, seed, 0)
     watch, judge = Stopwatch(grid.world.rank == 0), Judge(None, loaded.effective, restarts=True)
