@@ -63,13 +63,14 @@ class Account:
     Parameters
     ----------
     bounds : borders of the units of all model shards, of which this is number `shard`
+    places : those of the banks whose members are cut, `cut_places`
+    once : keys that more than one node has
     """
 
-    def __init__(self, cut: Cut, bounds: tuple[int, ...], shard: int):
+    def __init__(self, cut: Cut, bounds: tuple[int, ...], shard: int, places: set, once: set[str]):
         self.cut, self.start, self.stop = cut, bounds[shard], bounds[shard + 1]
         self.cuts = RangedCuts(len(bounds) - 1, shard, bounds)
-        self.places = cut_places(cut)
-        self.once = repeated_keys(cut.model)
+        self.places, self.once = places, once
         self.banks: dict[tuple[Hashable, ...], Bank] = {}
         self._visit(cut.model, (), (1.0, 1.0), [(1.0, behind(cut, 0))], None)
 
@@ -122,9 +123,9 @@ class Account:
         low, _, high = self.cuts.units_of(self.cuts.groups.shard, self.cut.nodes[node].borders)
         return low, high
 
-    def cost(self, owners: int, passes: float) -> RangeCost:
-        """What the shard costs, its M-step shared by so many data shards."""
-        (held, sent), keyed = shared(self.cut.model), dict[str, Held]()
+    def cost(self, owners: int, everyone: tuple[Held, Sent]) -> RangeCost:
+        """What the shard costs in a pass, its M-step shared by so many data shards; `everyone` has what is `shared`."""
+        (held, sent), keyed = everyone, dict[str, Held]()
         flops = m_step = maximized = scratch = 0.0
         for bank in self.banks.values():
             cost, node, unit = bank.profile.cost, bank.profile.own, bank.profile.unit
@@ -139,7 +140,13 @@ class Account:
                 shares: tuple[Share, ...] = load.banks
                 m_step += sum(share.of(owners) * share.flops for share in shares)
                 maximized += sum(share.of(owners) * share.leaves for share in shares)
-        return RangeCost(sum(keyed.values(), held), sent, 0.0, passes * flops, m_step, maximized, scratch)
+        return RangeCost(sum(keyed.values(), held), sent, 0.0, flops, m_step, maximized, scratch)
+
+
+def accounts(cut: Cut, bounds: tuple[int, ...], owners: int) -> list[RangeCost]:
+    """What each model shard costs in a pass, with the M-step shared by so many data shards."""
+    places, once, everyone = cut_places(cut), repeated_keys(cut.model), shared(cut.model)
+    return [Account(cut, bounds, k, places, once).cost(owners, everyone) for k in range(len(bounds) - 1)]
 
 
 def behind(cut: Cut, node: int) -> Holding:

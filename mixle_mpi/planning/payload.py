@@ -15,7 +15,7 @@ import numpy as np
 from mixle_mpi.contract.blocks import shard_rows
 from mixle_mpi.contract.cuts import EVERYONE, RangedCuts
 from mixle_mpi.contract.work import by_states
-from mixle_mpi.planning.account import Account, shared
+from mixle_mpi.planning.account import accounts, shared
 from mixle_mpi.planning.cuts import Cut
 from mixle_mpi.planning.profile import FLOAT
 from mixle_mpi.planning.shards import Job, RangeCost, Shards, tile_rows
@@ -30,7 +30,7 @@ def shard_costs(cut: Cut, shards: int, bounds: Sequence[int]) -> list[RangeCost]
     """What each model shard costs, for one row of each data shard."""
     m = len(bounds) - 1
     if cut.nested:
-        return [Account(cut, tuple(bounds), k).cost(shards, 1.0) for k in range(m)]
+        return accounts(cut, tuple(bounds), shards)
     ranges = Shards(cut, Job(1, shards, 1.0, 0.0), [1.0] * m, [math.inf] * m)
     return [ranges.state(a, b) for a, b in pairwise(bounds)]
 
