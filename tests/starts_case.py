@@ -12,7 +12,7 @@ from mixle_mpi import Gaussian, Mixture, Poisson, Record
 ROWS, COLUMNS, STARTS = 12, 6, 8
 SIDES = [{"grid": [2, 2], "ranks": [0, 1, 2, 3], "starts": [0, 1, 2, 3, 4, 5]},
          {"grid": [1, 1], "ranks": [4], "starts": [6, 7]}]  # fmt: skip
-WORDS = "starts 0-5 on 2 x 2 (ranks 0-3), starts 6-7 on 1 x 1 (rank 4)"
+WORDS = "starts 1-6 on 2 x 2 (ranks 0-3), starts 7-8 on 1 x 1 (rank 4)"
 
 
 def table() -> dict[str, np.ndarray]:

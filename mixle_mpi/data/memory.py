@@ -168,12 +168,17 @@ def columns_of(data, sequences: frozenset[str] = frozenset()) -> dict[str, Colum
     elif isinstance(data, (list, tuple)):
         columns = _from_rows(list(data))
     else:
-        raise DataError(f"data of type {type(data).__name__} are not understood: give a path, an array, "
-                        "a list of tuples or dicts, a dict of columns, or a pandas or Arrow table")  # fmt: skip
+        raise DataError(f"data of type {type(data).__name__} are not understood: {_of_spark(data)}give a path, "
+                        "an array, a list of tuples or dicts, a dict of columns, a pandas or Arrow table")  # fmt: skip
     lengths = {name: len(c) for name, c in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {lengths}")
     return {**columns}
+
+
+def _of_spark(data) -> str:
+    """What to do with data of Spark, which only its backend reads; empty for others."""
+    return 'backend="spark" reads them, else ' if type(data).__module__.startswith("pyspark") else ""
 
 
 def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
@@ -196,8 +201,9 @@ def _with_sequences(data, sequences: frozenset[str]) -> dict[str, Column]:
                 raise DataError(f"row {number} is not a list or tuple of {width} columns, as row 0 is")
         named = {str(j): [row[j] for row in data] for j in range(width)}
     else:
-        raise DataError(f"data of type {type(data).__name__} are not understood where rows hold sequences: give a list "
-                        "with one item a sequence, a list of tuples or dicts, or a dict of columns")  # fmt: skip
+        raise DataError(f"data of type {type(data).__name__} are not understood where rows hold sequences: "
+                        f"{_of_spark(data)}give a list with one item a sequence, a list of tuples or dicts, or a dict "
+                        "of columns")  # fmt: skip
     columns: dict[str, Column] = {}
     for name, values in named.items():
         if isinstance(values, Ragged):

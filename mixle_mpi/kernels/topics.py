@@ -22,6 +22,7 @@ NARROWED = 0.75  # topics are gathered anew when only so many of them are left
 GATHERED = 1 << 17  # values of a document that are gathered at most, a megabyte
 PADDED = 8  # rows of gathered values are filled up with zeros to a multiple of so many, which vectors are
 LEAST_WEIGHT = -100.0  # logarithm below which a topic's weight is not followed
+LEAST_NORMALISER = 1e-280  # a word with less has probability zero: counts over it, and sums of them, do not overflow
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -65,8 +66,8 @@ def update(words, counts, offsets, which, normalisers, lengths, a, topics, held,
         taken[:m] = 0.0
         possible = True
         for j in range(offsets[i], offsets[i + 1]):
-            ratio = counts[j] / normalisers[at] if normalisers[at] > 0.0 else 0.0
-            possible = possible and (normalisers[at] > 0.0 or counts[j] == 0.0)
+            ratio = counts[j] / normalisers[at] if normalisers[at] > LEAST_NORMALISER else 0.0
+            possible = possible and (normalisers[at] > LEAST_NORMALISER or counts[j] == 0.0)
             ratios[j] = ratio
             at += 1
             row = table[words[j]]
@@ -100,7 +101,7 @@ def spread_logs(counts, offsets, which, ends, normalisers, out):
         total = 0.0
         for j in range(offsets[i], offsets[i + 1]):
             if counts[j] > 0.0 and ends[n]:
-                total += counts[j] * math.log(normalisers[at]) if normalisers[at] > 0.0 else -np.inf
+                total += counts[j] * math.log(normalisers[at]) if normalisers[at] > LEAST_NORMALISER else -np.inf
             at += 1
         if ends[n]:
             out[i] = total
@@ -121,10 +122,10 @@ def round_of_all(word, number, table, weight, taken, ratios):
             of_b += weight[k] * b[k]
             of_c += weight[k] * c[k]
             of_d += weight[k] * d[k]
-        of_a = number[j] / of_a if of_a > 0.0 else -number[j]
-        of_b = number[j + 1] / of_b if of_b > 0.0 else -number[j + 1]
-        of_c = number[j + 2] / of_c if of_c > 0.0 else -number[j + 2]
-        of_d = number[j + 3] / of_d if of_d > 0.0 else -number[j + 3]
+        of_a = number[j] / of_a if of_a > LEAST_NORMALISER else -number[j]
+        of_b = number[j + 1] / of_b if of_b > LEAST_NORMALISER else -number[j + 1]
+        of_c = number[j + 2] / of_c if of_c > LEAST_NORMALISER else -number[j + 2]
+        of_d = number[j + 3] / of_d if of_d > LEAST_NORMALISER else -number[j + 3]
         possible = possible and min(min(of_a, of_b), min(of_c, of_d)) >= 0.0
         of_a, of_b, of_c, of_d = max(of_a, 0.0), max(of_b, 0.0), max(of_c, 0.0), max(of_d, 0.0)
         ratios[j], ratios[j + 1], ratios[j + 2], ratios[j + 3] = of_a, of_b, of_c, of_d
@@ -135,7 +136,7 @@ def round_of_all(word, number, table, weight, taken, ratios):
         of_a = 0.0
         for k in range(topics):
             of_a += weight[k] * a[k]
-        of_a = number[j] / of_a if of_a > 0.0 else -number[j]
+        of_a = number[j] / of_a if of_a > LEAST_NORMALISER else -number[j]
         possible = possible and of_a >= 0.0
         ratios[j] = max(of_a, 0.0)
         for k in range(topics):
@@ -159,7 +160,7 @@ def round_of_gathered(near, n, m, number, weight, taken, ratios):
         for j in range(n):
             ratios[j] += of_a * a[j]
     for j in range(n):
-        ratios[j] = number[j] / ratios[j] if ratios[j] > 0.0 else 0.0
+        ratios[j] = number[j] / max(ratios[j], LEAST_NORMALISER)
     for k in range(0, m - 3, 4):
         a, b = near[k * n : (k + 1) * n], near[(k + 1) * n : (k + 2) * n]
         c, d = near[(k + 2) * n : (k + 3) * n], near[(k + 3) * n : (k + 4) * n]

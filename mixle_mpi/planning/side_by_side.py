@@ -178,8 +178,9 @@ def sides_lines(sides: Sequence[Side], one: BalancePlan) -> list[str]:
 
 
 def groups_line(groups: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> str:
-    """Groups in words: of each the numbers of its starts, its grid and its ranks; of many, like neighbours together."""
-    found = [(list(starts), tuple(shape), list(ranks), 1) for starts, shape, ranks in groups]
+    """Groups in words: of each its starts (told from 1, as `fit` does while it runs), its grid and its ranks; of many,
+    like neighbours together."""
+    found = [([n + 1 for n in starts], tuple(shape), list(ranks), 1) for starts, shape, ranks in groups]
     told = found[:1]
     for starts, shape, ranks, _ in found[1:]:
         before = told[-1]

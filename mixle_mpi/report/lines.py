@@ -70,7 +70,7 @@ def choice_lines(choice: Choice) -> list[str]:
     lines = [choice.note] if choice.note else []
     if choice.how == "asked":
         uneven = choice.plan is not None and (choice.row_bounds or choice.bounds)
-        return [*lines, f"borders: {border_words(choice)}"] if uneven else lines
+        return [*lines, border_words(choice)] if uneven else lines
     if choice.beside:
         return [*lines, beside_line(choice)]
     d, m = choice.shape
@@ -93,10 +93,10 @@ def choice_lines(choice: Choice) -> list[str]:
 
 def border_words(choice: Choice) -> str:
     """The rows and units of every shard, where these are not even."""
-    found = (("rows", choice.row_bounds), ("units", choice.bounds))
-    shares = {what: [b - a for a, b in pairwise(bounds)] for what, bounds in found if bounds is not None}
-    return ", ".join(f"{' / '.join(map(str, each[:MOST_SHARES]))}{' ...' * (len(each) > MOST_SHARES)} {what}"
-                     for what, each in shares.items())  # fmt: skip
+    found = (("data shards have", "rows", choice.row_bounds), ("model shards have", "units", choice.bounds))
+    shares = ((who, what, [b - a for a, b in pairwise(bounds)]) for who, what, bounds in found if bounds is not None)
+    return "; ".join(f"{who} {' / '.join(map(str, each[:MOST_SHARES]))}{' ...' * (len(each) > MOST_SHARES)} {what}"
+                     for who, what, each in shares)  # fmt: skip
 
 
 def beside_line(choice: Choice) -> str:

@@ -167,6 +167,6 @@ def test_a_machine_file_deals_the_rows(mpirun, tmp_path):
     assert "throughputs as given, not as measured: rank 1 is given as 3 times as fast as rank 0" in run.out
     plan = result(tmp_path / "runs" / "r")["plan"]
     first, border, last = plan["rows"]
-    assert f"borders: {border} / {40000 - border} rows" in run.out
+    assert f"data shards have {border} / {40000 - border} rows" in run.out
     assert (first, last) == (0, 40000) and 9000 < border <= 10000  # a quarter, less its M-step
     assert result(tmp_path / "runs" / "r")["counts"]["rows"] == [4 * border, 4 * (40000 - border)]

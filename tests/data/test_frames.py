@@ -14,6 +14,7 @@ import pytest
 from ranks import on_ranks, read_all, refusal
 
 from mixle_mpi import Categorical, Gaussian, MultivariateGaussian, Optional, Record, optimize
+from mixle_mpi.data.memory import columns_of
 from mixle_mpi.data.open import open_data
 from mixle_mpi.data.table import DataError
 
@@ -133,3 +134,12 @@ def test_a_list_of_another_width_is_refused(tmp_path):
         optimize(tmp_path / "v.parquet", Record(v=MultivariateGaussian(2)))
     with pytest.raises(DataError, match="row 2, column 'v' has 1 values, others 2"):
         optimize([{"v": v} for v in [*lists[:2], (1.0,)]], Record(v=MultivariateGaussian(2)))
+
+
+@pytest.mark.parametrize("sequences", [frozenset(), frozenset({"visits"})])
+def test_data_of_spark_name_their_backend(sequences):
+    class DataFrame:
+        __module__ = "pyspark.sql.classic.dataframe"
+
+    with pytest.raises(DataError, match='DataFrame are not understood.*: backend="spark" reads them, else give'):
+        columns_of(DataFrame(), sequences)

@@ -442,3 +442,19 @@ def test_refusals(make, text):
     with pytest.raises((ModelError, DataError)) as caught:
         make()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [LatentDirichletAllocation, ProbabilisticLatentSemanticIndexing])
+@pytest.mark.parametrize("tiny", [1e-290, 1e-310, 5e-324, 0.0])
+def test_a_word_that_all_topics_nearly_lost_is_impossible(kind, tiny):
+    """In one of two components, say: counts over its normaliser would overflow, and take the other with them."""
+    words = [0, 1, 2, 0, 1]
+    usual = kind(2, 4, topic_word=[[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
+    lost = kind(2, 4, topic_word=[[0.0, 0.0, 0.0, 1.0], [tiny, 0.5, 0.5, 0.0]])
+    both, docs = Mixture([usual, lost], weights=[0.5, 0.5]), [words, [0], [3]]
+    np.testing.assert_array_equal(np.isfinite(lost.log_density(docs)), [False, False, True])
+    assert (lost.log_density(docs)[:2] == -np.inf).all()
+    np.testing.assert_allclose(both.log_density(docs)[:2], usual.log_density(docs)[:2] + np.log(0.5), rtol=1e-14)
+    if kind is LatentDirichletAllocation:  # whose topics may be divided here: words are reduced one by one
+        cut = run_on_threads(1, 2, lambda g: fit(docs, both, g, max_iter=1, tol=None, cut="component_*"))
+        assert np.isfinite(cut[0].history).all()

@@ -134,11 +134,11 @@ def test_many_ranks_and_starts_are_planned_in_few_steps():
 def test_groups_in_words():
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8" and ranges([]) == "none"
     two = [((0, 1), (2, 2), (0, 1, 2, 3)), ((2,), (1, 1), (4,))]
-    assert groups_line(two) == "starts 0-1 on 2 x 2 (ranks 0-3), start 2 on 1 x 1 (rank 4)"
+    assert groups_line(two) == "starts 1-2 on 2 x 2 (ranks 0-3), start 3 on 1 x 1 (rank 4)"
     five = [*two, *(((k,), (1, 1), (k + 2,)) for k in range(3, 6))]
-    assert groups_line(five) == "starts 0-1 on 2 x 2 (ranks 0-3), starts 2-5 on 4 grids of 1 x 1 (ranks 4-7)"
+    assert groups_line(five) == "starts 1-2 on 2 x 2 (ranks 0-3), starts 3-6 on 4 grids of 1 x 1 (ranks 4-7)"
     sides, one = planned(machine(*[1.0] * 5))
-    assert sides_lines(sides, one)[0].startswith("8 starts side by side: starts 0-5 on 2 x 2 (ranks 0-3), starts 6-7")
+    assert sides_lines(sides, one)[0].startswith("8 starts side by side: starts 1-6 on 2 x 2 (ranks 0-3), starts 7-8")
     assert "one after another on 2 x 2" in sides_lines([Side(one, (0, 1))], one)[0] and not sides_lines(sides[1:0], one)
 
 
@@ -149,7 +149,7 @@ def test_the_command_shows_groups(tmp_path, capsys):
                    f"[model.component.fields]\n{fields}")  # fmt: skip
     words = [str(run), "--ranks", "5", "--rows", "12"]
     assert main([*words, "--starts", "8"]) == 0
-    assert "8 starts side by side: starts 0-" in capsys.readouterr().out
+    assert "8 starts side by side: starts 1-" in capsys.readouterr().out
     assert main([*words, "--starts", "8", "--json"]) == 0
     sides = json.loads(capsys.readouterr().out)["sides"]
     assert [k for side in sides for k in side["starts"]] == list(range(8))
