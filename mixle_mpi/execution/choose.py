@@ -115,6 +115,7 @@ class Choice:
     def as_data(self) -> dict[str, Any]:
         """What `result.json` tells of it."""
         found = {"grid": list(self.shape), "ranks": self.ranks, "idle": self.idle, "cut": self.cut, "how": self.how,
+                 "pipelined": self.pipelined,
                  "bounds": self.bounds, "rows": self.row_bounds, "tried": list(self.tried),
                  "note": self.note}  # fmt: skip
         if self.beside:

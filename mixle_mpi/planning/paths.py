@@ -43,7 +43,8 @@ def nested_path(path: str) -> tuple[str, int]:
 def cut_words(path: str) -> str:
     """Where a model is cut, in words."""
     where, depth = nested_path(path)
-    return (where or "the root") + (" and inside" if depth else "")
+    inside = {0: "", 1: " and inside"}.get(depth, f" and {depth} levels inside")
+    return (where or "the root") + inside
 
 
 def nested_nodes(model: Node, path: str) -> tuple[CutNode, ...] | None:

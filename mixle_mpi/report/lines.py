@@ -69,8 +69,13 @@ def choice_lines(choice: Choice) -> list[str]:
     borders are uneven, and in any case if throughputs are not those that were measured."""
     lines = [choice.note] if choice.note else []
     if choice.how == "asked":
-        uneven = choice.plan is not None and (choice.row_bounds or choice.bounds)
-        return [*lines, border_words(choice)] if uneven else lines
+        if choice.plan is None:
+            return lines
+        spare = choice.shape[1] - len({*choice.plan.extra["bounds"]}) + 1
+        if spare:
+            lines.append(f"{plural(spare, 'model shard')} of {choice.shape[1]} without units: --cut PATH says where "
+                         "there are more, PATH/** takes those inside as well")  # fmt: skip
+        return [*lines, border_words(choice)] if choice.row_bounds or choice.bounds else lines
     if choice.beside:
         return [*lines, beside_line(choice)]
     d, m = choice.shape

@@ -79,7 +79,7 @@ def test_help_is_printed_once_and_done(mpirun, tmp_path):
 
 def test_a_grid_fits_like_one_process(mpirun, python, tmp_path):
     """And rank 0 alone prints and writes; a result that is there is refused, once."""
-    run = mpirun(4, [*FIT, "--demo", "--grid", "2x2", "--out", "grid", "--every", "5"], cwd=tmp_path)
+    run = mpirun(4, [*FIT, "--demo", "--grid", "2x2", "--cut", "", "--out", "grid", "--every", "5"], cwd=tmp_path)
     assert run.code == 0, run.err
     alone = python(*FIT, "--demo", "--out", "alone", cwd=tmp_path)
     assert alone.code == 0, alone.err

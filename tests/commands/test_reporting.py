@@ -47,7 +47,7 @@ def demo_on(mpirun, tmp_path_factory):
     def call(ranks: int, shape: str):
         place = tmp_path_factory.mktemp(shape)
         (place / "equal.toml").write_text(f"[[nodes]]\ncores = {ranks}\n")  # whatever is measured, rows are even
-        run = mpirun(ranks, [*FIT, "--grid", shape, "--machine", "equal.toml"], cwd=place, timeout=90)
+        run = mpirun(ranks, [*FIT, "--grid", shape, "--cut", "", "--machine", "equal.toml"], cwd=place, timeout=90)
         assert run.code == 0, run.err
         return run, json.loads((place / "out/result.json").read_text())
 
