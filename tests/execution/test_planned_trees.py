@@ -23,6 +23,7 @@ from mixle_mpi.execution.choose import observed
 from mixle_mpi.execution.em import fit
 from mixle_mpi.execution.grid import serial_grid
 from mixle_mpi.execution.load import read
+from mixle_mpi.execution.shard import compile_tree, layout_of
 from mixle_mpi.execution.threads import run_on_threads
 from mixle_mpi.models.sequence import Steps
 from mixle_mpi.models.topic_model import TopicModel
@@ -63,7 +64,7 @@ def problem_of(model, data, shape: tuple[int, int], seed: int, on_ranks=on_threa
     if not found:
         return None  # another rank compares
     serial = fit(data, model, serial_grid(), **options)
-    if any(is_without_noise(node) for node in serial.model.walk()):
+    if has_no_noise(bound, serial.model.state.theta):
         return None
     size = max(abs(serial.log_likelihood), n)
     numeric = any(isinstance(node, GaussianProcess) for node in model.walk())
@@ -80,11 +81,11 @@ def problem_of(model, data, shape: tuple[int, int], seed: int, on_ranks=on_threa
     return f"{where}: {'; '.join(wrong)}" if wrong else None
 
 
-def is_without_noise(node) -> bool:
-    """Whether a node is a process whose covariance is all but singular: it multiplies roundings by that much, as flat
+def has_no_noise(bound, theta: np.ndarray) -> bool:
+    """Whether there is a process whose covariance is all but singular: it multiplies roundings by that much, as flat
     vectors do (`test_random_trees.FLOOR`)."""
-    values = node.values if isinstance(node, GaussianProcess) else {}
-    return "white_variance" in values and values["white_variance"] < 1e-5 * values["rbf_variance"]
+    views = layout_of(compile_tree(bound, None, True)).param_views(theta).values()
+    return any((of["white_variance"] < 1e-5 * of["rbf_variance"]).any() for of in views if "white_variance" in of)
 
 
 def miscounted(bound, plan, n: int, found) -> list[str]:
