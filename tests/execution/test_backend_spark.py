@@ -28,7 +28,7 @@ from mixle_mpi import (
     Resources,
     optimize,
 )
-from mixle_mpi.execution.backends import spark as backend
+from mixle_mpi.execution import spark_rows
 
 pytestmark = [pytest.mark.launched, pytest.mark.filterwarnings("ignore")]
 FEW = {"max_iter": 1, "tol": None}
@@ -153,7 +153,7 @@ def test_models_that_spark_cannot_fit_are_refused(sc):
 def test_without_pyspark_or_java_one_sentence_says_what_is_needed(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ModelError, match="needs Java, and there is no `java` in JAVA_HOME"):
-        backend.started()
+        spark_rows.started()
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(ModelError, match=r"pip install 'mixle_mpi\[spark\]'"):
         optimize([1.0], Gaussian(), backend="spark")
