@@ -138,7 +138,7 @@ def tried(seed: int, mixed: bool, on_ranks=on_threads, most: int = 16) -> str | 
     return problem_of(model, data, shape, seed, on_ranks)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**6), mixed=st.booleans())
 def test_trees_that_are_cut_as_planned(seed, mixed):
     with warnings.catch_warnings():

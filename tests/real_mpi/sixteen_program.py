@@ -13,5 +13,5 @@ import grids_program
 import planned_program
 
 if __name__ == "__main__":
-    different = max(grids_program.main(["4x4"], False), planned_program.main(6))
+    different = max(grids_program.main(["4x4"], False), planned_program.main(3))
     sys.exit(max(different, counting_program.main(sys.argv[1:])))
