@@ -121,7 +121,15 @@ def test_a_process_that_the_plan_has_no_use_for_waits():
         optimize([None], Optional(Gaussian()), backend="mp", workers=2)
 
 
-def test_an_interrupt_ends_the_processes():
+@pytest.fixture
+def interruptible():
+    """What is started in the background may be told to ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_the_processes(interruptible):
     def callback(iteration):
         if iteration.n_iter == 2:
             signal.raise_signal(signal.SIGINT)
