@@ -18,8 +18,8 @@ import numpy as np
 from mixle_mpi import DeviceSpec, Mixture, MultivariateGaussian, Resources, optimize
 from mixle_mpi.execution import calibrate
 from mixle_mpi.execution.em import fit
-from mixle_mpi.execution.executor import Executor
 from mixle_mpi.execution.grid import mpi_world
+from mixle_mpi.execution.pipeline import Pipeline
 
 BURNT = 2.0  # times as long as the work itself
 ITERATIONS = 10
@@ -33,7 +33,7 @@ def burn(seconds: float) -> None:
 
 def slow_down() -> None:
     """Make the kernels that are measured, and the work on tiles, three times as slow on this rank."""
-    calls, drive = calibrate.kernel_calls, Executor._drive
+    calls, advance = calibrate.kernel_calls, Pipeline._advance
 
     def slowed(call):
         def slow():
@@ -43,14 +43,18 @@ def slow_down() -> None:
 
         return slow
 
-    def slow_drive(self, runs, found):
-        began, waited = time.perf_counter(), found.waited
-        results = drive(self, runs, found)
-        burn(BURNT * (time.perf_counter() - began - (found.waited - waited)))
-        return results
+    def slow_advance(self, run, value, times):
+        before = worked(times)
+        advance(self, run, value, times)
+        burn(BURNT * (worked(times) - before))
 
     calibrate.kernel_calls = lambda: [(units, slowed(call)) for units, call in calls()]
-    Executor._drive = slow_drive
+    Pipeline._advance = slow_advance
+
+
+def worked(times) -> float:
+    """Seconds of a pass in which kernels ran."""
+    return times.seconds["score"] + times.seconds["accumulate"]
 
 
 class Stopwatch:
