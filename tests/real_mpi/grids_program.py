@@ -1,6 +1,7 @@
 """Run under mpirun: every tree on the grids of this many ranks, against rank 0 alone; on more than six, which takes
-long, the models of sequences and those of `LARGE` with their first cut. Each is also cut at several nodes at once,
-where it has them. On more than three the cuts are dealt over the grids, but for those of `EVERYWHERE`.
+long, the models of sequences and those of `LARGE` with their first cut. On more than two ranks each is also cut at
+several nodes at once, where it has them. On more than three the cuts are dealt over the grids, but for those of
+`EVERYWHERE`.
 
 Prints a line for each; exit code 1 when one differs.
 """
@@ -63,7 +64,8 @@ def main(shapes: list[str], control: bool) -> int:
     if comm.size > 6:
         some = {*chains.TREES, *LARGE}
         work = {name: (make, model, cuts[:1]) for name, (make, model, cuts) in work.items() if name in some}
-    work = {name: (make, model, with_nested(model, cuts)) for name, (make, model, cuts) in work.items()}
+    if comm.size > 2:
+        work = {name: (make, model, with_nested(model, cuts)) for name, (make, model, cuts) in work.items()}
     grids = [tuple(map(int, shape.split("x"))) for shape in shapes]
     failures = 0
     for name, (make, model, cuts) in work.items():
