@@ -304,7 +304,7 @@ def _that_travels(error: Exception, text: str) -> Exception:
     """The error, or where it cannot be pickled one with its text."""
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))
-    except Exception:
+    except Exception:  # an error's own code runs here, and may raise whatever it likes; its text travels instead
         return RuntimeError(text)
     return error
 
