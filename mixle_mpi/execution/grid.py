@@ -202,9 +202,9 @@ class MpiAxis(Axis):
 
     def wait_any(self, pending):
         while not any(message.arrived for message in pending):
-            under_way = [(message, request) for message in pending for request in message.requests]
-            message, request = under_way[_mpi().Request.Waitany([request for _, request in under_way])]
-            message.requests.remove(request)
+            os.sched_yield()  # ranks that share a core wait in turns: without it MPICH's take three times as long
+            for message in pending:
+                message.requests = [request for request in message.requests if not request.Test()]
         return super().wait_any(pending)
 
     def part(self, ranks, copy, colour=0):
